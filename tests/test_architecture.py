@@ -59,7 +59,7 @@ HOUSE = {
     "models": _room("basics", "schemes", "norms", "layers", "decoding"),
     # JAX joins processes and TensorFlow mirrors devices; each is imported when it is asked for.
     "distribution": _room(
-        backend_files=frozenset({"distribution/devices.py", "distribution/processes.py"})
+        "basics", backend_files=frozenset({"distribution/devices.py", "distribution/processes.py"})
     ),
     # TensorFlow alone has an operation that is Adam's whole update of a variable.
     "training": _room(

@@ -9,6 +9,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
+
 _SMALLEST_NORMAL = 2.0**-126
 
 
@@ -62,15 +64,15 @@ def require_int(what: str, *, least: int = 1, **values: Any) -> None:
     """Raise unless every value is an int of at least `least`."""
     for name, value in values.items():
         if not is_whole(value, least):
-            raise ValueError(f"{what} Expected an int {name} >= {least}. Received: {value!r}")
+            raise ArgumentError(what, f"an int `{name}` >= {least}", **{name: value})
 
 
 def require_share(**values: Any) -> None:
     """Raise a `ValueError` unless every value is a share to be dropped: 0 or more, below 1."""
     for name, value in values.items():
         if not is_number(value, least=0, below=1):
-            raise ValueError(
-                f"`{name}` is a share. Expected 0 <= share < 1 in float32. Received: {value!r}"
+            raise ArgumentError(
+                f"`{name}` is a share.", "0 <= share < 1 in float32", **{name: value}
             )
 
 
@@ -78,18 +80,18 @@ def require_gain(**values: Any) -> None:
     """Raise a `ValueError` unless every value is a factor: a finite number of 0 or more."""
     for name, value in values.items():
         if not is_number(value, least=0):
-            raise ValueError(
-                f"`{name}` is a factor. Expected a number >= 0, finite in float32. "
-                f"Received: {value!r}"
+            raise ArgumentError(
+                f"`{name}` is a factor.", "a number >= 0, finite in float32", **{name: value}
             )
 
 
 def require_epsilon(epsilon: Any) -> None:
     """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more."""
     if not is_number(epsilon, least=0):
-        raise ValueError(
-            "`epsilon` keeps norms from dividing by 0. Expected a number >= 0, finite in float32. "
-            f"Received: {epsilon!r}"
+        raise ArgumentError(
+            "`epsilon` keeps norms from dividing by 0.",
+            "a number >= 0, finite in float32",
+            epsilon=epsilon,
         )
 
 
@@ -97,16 +99,14 @@ def require_size(**values: Any) -> None:
     """Raise a `ValueError` unless every value is a size: an int of at least 1."""
     for name, value in values.items():
         if not is_whole(value, 1):
-            raise ValueError(f"`{name}` has to be a positive integer. Received: {value!r}")
+            raise ArgumentError(f"`{name}` has to be a positive integer.", **{name: value})
 
 
 def require_finite(what: str, **values: Any) -> None:
     """Raise a `ValueError` unless every value is a finite number; `what` says what they are for."""
     for name, value in values.items():
         if not is_number(value):
-            raise ValueError(
-                f"{what} Expected a number {name}, finite in float32. Received: {value!r}"
-            )
+            raise ArgumentError(what, f"a number `{name}`, finite in float32", **{name: value})
 
 
 def to_path(path: str | os.PathLike[str]) -> Path:
@@ -127,8 +127,7 @@ def to_path(path: str | os.PathLike[str]) -> Path:
         'mine'
     """
     if os.fspath(path) == "":
-        raise ValueError(
-            "A path is empty. Expected the name of a file or a folder, '.' for the current one. "
-            "Received: ''"
+        raise ArgumentError(
+            "A path is empty.", "the name of a file or a folder, '.' for the current one", value=""
         )
     return Path(path)

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
+from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.basics.suggestions import did_you_mean
 
 Init = TypeVar("Init", bound=Callable[..., None])
@@ -71,9 +72,11 @@ def require_names(
         if len(args) <= len(other.arguments):
             sizes = ", ".join(f"{p}={values[p]!r:.20}" for p in declared.parameters if p in values)
             meant = f" In the order of {other.layer} that is {sizes}."
-    raise TypeError(
-        f"{cls.__name__} takes its {'other ' if first else ''}arguments by name{reason}. Expected "
-        f"{cls.__name__}({expected}). Received: {cls.__name__}({received}).{meant}"
+    raise ArgumentTypeError(
+        f"{cls.__name__} takes its {'other ' if first else ''}arguments by name{reason}.",
+        f"{cls.__name__}({expected})",
+        meant,
+        received=f"{cls.__name__}({received})",
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from keras_addnorm.basics.argument_checks import in_float32, is_number, is_whole
-from keras_addnorm.basics.errors import SettingsError, UserError, unknown_name
+from keras_addnorm.basics.errors import ArgumentError, SettingsError, UserError, unknown_name
 from keras_addnorm.basics.suggestions import did_you_mean
 
 
@@ -111,7 +111,7 @@ def check_types(config: Any, table: str) -> None:
         try:
             object.__setattr__(config, item.name, convert(key, value, kinds[item.name]))
         except UserError as error:
-            wrong.append(str(error))
+            wrong.append(error)
     if wrong:
         raise SettingsError(wrong)
 
@@ -130,24 +130,23 @@ def check_settings(config: Any, table: str, rules: Iterable[Rule] = ()) -> None:
     A `SettingsError` names all that are wrong; `table` is what a message says before the names.
     """
     prefix = f"{table}." if table else ""
-    wrong: dict[str, str] = {}
+    wrong: dict[str, UserError] = {}
     for item in dataclasses.fields(config):
         limits = item.metadata.get("limits")
-        message = _refusal(f"{prefix}{item.name}", getattr(config, item.name), limits)
-        if message:
-            wrong[item.name] = message
+        refusal = _refusal(f"{prefix}{item.name}", getattr(config, item.name), limits)
+        if refusal:
+            wrong[item.name] = refusal
     for name, is_obeyed, expected in rules:
         if not is_obeyed and name not in wrong:
-            value = getattr(config, name)
-            wrong[name] = f"{prefix}{name} must be {expected}, received {_shown(value)}."
+            wrong[name] = _must_be(f"{prefix}{name}", expected, getattr(config, name))
     if wrong:
         raise SettingsError(wrong.values())
 
 
-def _refusal(key: str, value: Any, limits: Limits | None) -> str | None:
+def _refusal(key: str, value: Any, limits: Limits | None) -> UserError | None:
     """What is wrong with a value; None if nothing is."""
     if isinstance(value, float) and not is_number(value):
-        return f"{key} must be a number, finite in float32, received {_shown(value)}."
+        return _must_be(key, "a number, finite in float32", value)
     if (
         limits is None
         or value is None
@@ -155,12 +154,15 @@ def _refusal(key: str, value: Any, limits: Limits | None) -> str | None:
     ):
         return None
     if limits.choices:
-        return str(unknown_name(key, value, limits.choices))
+        return unknown_name(f"`{key}`", value, limits.choices)
     each = "numbers of " if isinstance(value, tuple) else ""
-    received = _shown(value)
-    if isinstance(value, float) and limits.includes(value):
-        received += f", which is {in_float32(value):g} in float32"
-    return f"{key} must be {each}{limits}, received {received}."
+    is_rounded = isinstance(value, float) and limits.includes(value)
+    rounded = f", which is {in_float32(value):g} in float32" if is_rounded else ""
+    return _must_be(key, f"{each}{limits}", value, rounded)
+
+
+def _must_be(key: str, what: str, value: Any, more: str = "") -> ArgumentError:
+    return ArgumentError(f"`{key}` must be {what}.", received=f"{_shown(value)}{more}")
 
 
 def _shown(value: Any) -> str:
@@ -206,10 +208,10 @@ class Setting:
         """Its name in the table."""
         return self.key.rpartition(".")[2]
 
-    def complaints(self, value: Any) -> list[str]:
-        """Says what is wrong with a value of the right type: one message, or none."""
-        message = _refusal(self.key, value, self.limits)
-        return [] if message is None else [message]
+    def complaints(self, value: Any) -> list[UserError]:
+        """Says what is wrong with a value of the right type: one error, or none."""
+        refusal = _refusal(self.key, value, self.limits)
+        return [] if refusal is None else [refusal]
 
 
 def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
@@ -246,11 +248,12 @@ def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
     the final dot.
     """
     if not isinstance(settings, Mapping):
-        raise UserError(f"{prefix.rstrip('.')!r} must be a table, received {settings!r}.")
+        raise _must_be(prefix.rstrip("."), "a table", settings)
     if hasattr(config_class, "from_table"):
         return config_class.from_table(settings)
     kinds = typing.get_type_hints(config_class)
-    values, wrong = {}, []
+    values: dict[str, Any] = {}
+    wrong: list[UserError] = []
     for name, value in settings.items():
         key = f"{prefix}{name}"
         try:
@@ -267,9 +270,9 @@ def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
                 from_table(kind, value, f"{key}.") if is_table else convert(key, value, kind)
             )
         except SettingsError as error:
-            wrong += error.messages
+            wrong += error.errors
         except UserError as error:
-            wrong.append(str(error))
+            wrong.append(error)
     if wrong:
         raise SettingsError(wrong)
     return config_class(**values)
@@ -289,10 +292,10 @@ def convert(key: str, value: Any, kind: Any) -> Any:
         return kind(value)
     elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
-    name = _WORDS.get(kind)
+    name = _WORDS.get(kind, "")
     if typing.get_origin(kind) is tuple:
         name = f"a list of {'whole numbers' if typing.get_args(kind)[0] is int else 'texts'}"
-    raise UserError(f"{key} must be {name}, received {_shown(value)}.")
+    raise _must_be(key, name, value)
 
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -327,20 +330,24 @@ def from_fields(cls: type[T], identifier: Any, subject: str) -> T | None:
         return identifier
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if not isinstance(identifier, dict):
-        raise ValueError(
-            f"{subject} is described by a {cls.__name__}. Expected one, or a dict of its fields: "
-            f"{', '.join(fields)}. Received: {identifier!r:.80}"
+        raise ArgumentError(
+            f"{subject} is described by a {cls.__name__}.",
+            f"one, or a dict of its fields: {', '.join(fields)}",
+            value=identifier,
         )
     if unknown := sorted(map(str, identifier.keys() - fields.keys())):
-        raise ValueError(
-            f"{subject} has no such field. Expected fields among {', '.join(fields)}. Received: "
-            f"{', '.join(unknown)}.{did_you_mean(unknown[:1], fields)}"
+        raise ArgumentError(
+            f"{subject} has no such field.",
+            f"fields among {', '.join(fields)}",
+            did_you_mean(unknown[:1], fields),
+            received=", ".join(unknown),
         )
     absent = dataclasses.MISSING
     needed = [name for name, one in fields.items() if one.default is one.default_factory is absent]
     if missing := [name for name in needed if name not in identifier]:
-        raise ValueError(
-            f"{subject} is not complete. Expected a dict with {', '.join(needed)}. Missing: "
-            f"{', '.join(missing)}. Received: {identifier!r:.80}"
+        raise ArgumentError(
+            f"{subject} is not complete.",
+            f"a dict with {', '.join(needed)}. Missing: {', '.join(missing)}",
+            value=identifier,
         )
     return cls(**identifier)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from typing import Any
+
+from keras_addnorm.basics.errors import ArgumentError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -149,16 +152,19 @@ def require_code(what: str, language: str) -> None:
         >>> try:
         ...     require_code("source", "German")
         ... except ValueError as error:
-        ...     print(str(error).partition("; ")[2])
-        received source='German'. Did you mean 'de'?
+        ...     print(str(error).partition("eng_Latn'. ")[2])
+        Received: source='German'. Did you mean 'de'?
     """
     code = code_of(language)
     if code == language and has_form_of_code(language):
         return
+    given: dict[str, Any] = {what: language[:80]}
     hint = f" Did you mean {code!r}?" if code != language else ""
-    raise ValueError(
-        "A language is named by its code. Expected letters and digits, in parts joined by '-' or "
-        f"'_', such as 'de', 'pt-BR' or 'eng_Latn'; received {what}={language[:80]!r}.{hint}"
+    raise ArgumentError(
+        "A language is named by its code.",
+        "letters and digits, in parts joined by '-' or '_', such as 'de', 'pt-BR' or 'eng_Latn'",
+        hint,
+        **given,
     )
 
 

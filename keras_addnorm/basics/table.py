@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.suggestions import did_you_mean
 
 T = TypeVar("T")
@@ -132,21 +133,22 @@ class Table(Generic[T]):
                 where it has to be one.
         """
         if not (isinstance(entry, type) and issubclass(entry, self._base)):
-            raise TypeError(
-                f"A {self._kind} has to be a subclass of {self._base.__name__}. "
-                f"Received: {entry!r}."
+            raise ArgumentTypeError(
+                f"A {self._kind} has to be a subclass of {self._base.__name__}.", value=entry
             )
         if name in self._classes and not self._is(self._classes[name], entry):
-            raise ValueError(
+            raise ArgumentError(
                 f"The {self._kind} name '{name}' is taken by "
-                f"{self._imported(self._classes[name]).__name__}. "
-                f"Expected a free name. Received: {name!r} for {entry.__name__}."
+                f"{self._imported(self._classes[name]).__name__}.",
+                "a free name",
+                received=f"{name!r} for {entry.__name__}",
             )
         first = next(iter(self._classes.values()), entry)
         if _is_frozen_dataclass(self._imported(first)) and not _is_frozen_dataclass(entry):
-            raise ValueError(
-                f"A {self._kind} has to be a frozen dataclass, because it is compared and saved. "
-                f"Received: {entry!r}. Decorate it with @dataclasses.dataclass(frozen=True)."
+            raise ArgumentError(
+                f"A {self._kind} has to be a frozen dataclass, because it is compared and saved.",
+                remedy="Decorate it with @dataclasses.dataclass(frozen=True).",
+                value=entry,
             )
         self._classes[name] = entry
 
@@ -182,9 +184,10 @@ class Table(Generic[T]):
         ]
         if missing:
             name = self._first_name(entry)
-            raise ValueError(
-                f"The {self._kind} '{name}' is not complete. Expected a dict with a 'name' and "
-                f"{missing}, which have no default. Received: {dict(fields)}."
+            raise ArgumentError(
+                f"The {self._kind} '{name}' is not complete.",
+                f"a dict with a 'name' and {missing}, which have no default",
+                value=dict(fields),
             )
 
     def read(self, identifier: Any) -> tuple[type[T], dict[str, Any]]:
@@ -214,9 +217,11 @@ class Table(Generic[T]):
         entry = self._imported(self._classes[name])
         known = list(self._fields(entry))
         if unknown := [field for field in fields if field not in known]:
-            raise ValueError(
-                f"The {self._kind} '{name}' has no such field. Expected fields among {known}. "
-                f"Received: {unknown}.{did_you_mean(unknown[:1], known)}"
+            raise ArgumentError(
+                f"The {self._kind} '{name}' has no such field.",
+                f"fields among {known}",
+                did_you_mean(unknown[:1], known),
+                value=unknown,
             )
         return entry, fields
 
@@ -244,11 +249,12 @@ class Table(Generic[T]):
         """
         if (name := self._first_name(type(entry))) is not None:
             return name
-        raise ValueError(
-            f"This {self._kind} cannot be saved, because its class is not in the table. Expected "
-            f"one of {', '.join(self._classes)}. Received: {entry!r}. Call "
-            f"{self._module}{'.' if self._module else ''}register('a_name', "
-            f"{type(entry).__name__}) first, here and where it is loaded."
+        raise ArgumentError(
+            f"This {self._kind} cannot be saved, because its class is not in the table.",
+            f"one of {', '.join(self._classes)}",
+            f"Call {self._module}{'.' if self._module else ''}register('a_name', "
+            f"{type(entry).__name__}) first, here and where it is loaded.",
+            value=entry,
         )
 
     def _first_name(self, entry: type) -> str | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.data.strings import describe
@@ -57,18 +58,21 @@ class AddedToken:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise TypeError(f"Expected an added token as a string; received {describe(self.text)}.")
+            raise ArgumentTypeError(
+                expected="an added token as a string", received=describe(self.text)
+            )
         for name in ("lstrip", "rstrip", "normalized"):
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(
-                    f"Expected {name} of the added token {self.text!r} as True or False; received "
-                    f"{describe(getattr(self, name))}."
+                raise ArgumentTypeError(
+                    expected=f"{name} of the added token {self.text!r} as True or False",
+                    received=describe(getattr(self, name)),
                 )
         is_long = len(self.text) > LONGEST_WORD
         if not self.text or is_long or meaningful_text(self.text) != self.text:
-            raise ValueError(
+            raise ArgumentError(
                 f"An added token is a text of 1 to {LONGEST_WORD} characters, without NUL and "
-                f"halves of surrogate pairs. Received: {self.text!r:.60}."
+                "halves of surrogate pairs.",
+                value=self.text,
             )
 
     @classmethod
@@ -192,15 +196,16 @@ def require_added(tokens: Any, names: Iterable[str], silent: Iterable[str]) -> N
         ValueError: If one has no id, is there twice, or is a piece that no text holds.
     """
     if not isinstance(tokens, tuple | list) or not all(isinstance(t, AddedToken) for t in tokens):
-        raise TypeError(f"Expected a tuple of AddedToken; received {describe(tokens)}.")
+        raise ArgumentTypeError(expected="a tuple of AddedToken", received=describe(tokens))
     texts = [token.text for token in tokens]
     missing = set(texts) - set(names)
     both = set(texts) & set(silent)
     if missing or both or len(set(texts)) < len(texts):
         wrong = sorted(missing or both) or sorted({text for text in texts if texts.count(text) > 1})
-        raise ValueError(
+        raise ArgumentError(
             "Added tokens are different names of pieces that a text may hold: none that is a "
-            f"control, padding, the start, the end or unknown. Received: {wrong}."
+            "control, padding, the start, the end or unknown.",
+            value=wrong,
         )
 
 
@@ -210,11 +215,12 @@ def _require_unchanged(texts: Iterable[str], prepare: Callable[[str], str]) -> N
         text: prepare(text) for text in texts if prepare(text) != text or re.search(SPACES, text)
     }
     if changed:
-        raise ValueError(
+        raise ArgumentError(
             "Added tokens that are looked for in normalised texts have to be normalised, and "
-            f"without white space. Received: {', '.join(map(repr, changed))}, normalised "
-            f"{', '.join(map(repr, changed.values()))}, which other texts become as well. Add "
-            "them with normalized=False."
+            "without white space.",
+            remedy="Add them with normalized=False.",
+            received=f"{', '.join(map(repr, changed))}, normalised "
+            f"{', '.join(map(repr, changed.values()))}, which other texts become as well",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.added_tokens import AddedToken, Cutter
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.piece_ids import is_filler
@@ -218,9 +219,9 @@ class BaseTokenizer(abc.ABC):
             ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.
         """
         if not is_whole(seed, 0):
-            raise ValueError(f"Expected a seed of at least 0; received {seed!r}.")
+            raise ArgumentError(expected="a seed of at least 0", value=seed)
         if not isinstance(sampling, SubwordSampling):
-            raise ValueError(f"Expected a SubwordSampling; received {describe(sampling)}.")
+            raise ArgumentError(expected="a SubwordSampling", received=describe(sampling))
         if sampling not in self._samplers:
             self._samplers[sampling] = self._sampler(sampling)
         return self._samplers[sampling].sample(rows, seed)
@@ -252,9 +253,8 @@ class BaseTokenizer(abc.ABC):
                     break
                 surfaces.append(of_pieces[token])
         except (TypeError, ValueError) as error:
-            raise TypeError(
-                "Expected token ids: several ints, in a list or an array; received "
-                f"{describe(ids)}."
+            raise ArgumentTypeError(
+                expected="token ids: several ints, in a list or an array", received=describe(ids)
             ) from error
         if outside:
             raise ValueError(
@@ -282,7 +282,7 @@ class BaseTokenizer(abc.ABC):
         """
         rows = batch.tolist() if hasattr(batch, "tolist") else batch
         if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
-            raise TypeError(f"Expected rows of token ids; received {describe(batch)}.")
+            raise ArgumentTypeError(expected="rows of token ids", received=describe(batch))
         return [self.decode(row) for row in rows]
 
     @functools.cached_property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import is_whole, require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.buckets import Bucketing
 from keras_addnorm.data.subword_sampling import SubwordSampling
 
@@ -35,10 +36,11 @@ class Batching(Bucketing):
         super().__post_init__()
         self._check_numbers()
         if self.sampling is not None and self.shuffle_seed is None:
-            raise ValueError(
-                "Sampled pieces follow from a seed. Expected a shuffle_seed with "
-                f"{self.sampling}; received shuffle_seed=None. Pass one, or leave sampling out: "
-                "validation goes without."
+            raise ArgumentError(
+                "Sampled pieces follow from a seed.",
+                f"a `shuffle_seed` with {self.sampling}",
+                "Pass one, or leave sampling out: validation goes without.",
+                received="shuffle_seed=None",
             )
 
     def _check_numbers(self) -> None:
@@ -50,14 +52,15 @@ class Batching(Bucketing):
         share = self.row_share
         is_pair = isinstance(share, tuple | list) and len(share) == 2
         if not is_pair or not all(is_whole(number, 0) for number in share):
-            raise ValueError(
-                "A process reads a share of the rows. Expected row_share=(index, count), two "
-                f"ints; received {share!r:.80}."
+            raise ArgumentError(
+                "A process reads a share of the rows.",
+                "`row_share=(index, count)`, two ints",
+                value=share,
             )
         if not isinstance(self.sampling, SubwordSampling | None):
-            raise ValueError(
-                "Expected a SubwordSampling, or None to split texts the same way each time; "
-                f"received {self.sampling!r:.80}."
+            raise ArgumentError(
+                expected="a SubwordSampling, or None to split texts the same way each time",
+                value=self.sampling,
             )
 
     @property

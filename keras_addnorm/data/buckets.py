@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 
 TOKENS_PER_BATCH = 4096
 NUM_BUCKETS = 6
@@ -47,18 +48,20 @@ class Bucketing:
         if given is not None:
             are_lengths = isinstance(given, Iterable) and all(is_whole(size, 2) for size in given)
             if not are_lengths or not len(given):
-                raise ValueError(
-                    "Expected bucket lengths, ints of at least 2 (a token and the end); received "
-                    f"bucket_lengths={tuple(given) if isinstance(given, Iterable) else given!r}."
+                raise ArgumentError(
+                    expected="bucket lengths, ints of at least 2 (a token and the end)",
+                    bucket_lengths=tuple(given) if isinstance(given, Iterable) else given,
                 )
         numbers = self.num_buckets, self.tokens_per_batch, self.rows_multiple_of
         fits = self.max_length is None or is_whole(self.max_length, 2)
         if not fits or not all(is_whole(number, 1) for number in numbers):
-            raise ValueError(
-                "Expected at least one bucket, a positive size of the batches and room for a token "
-                f"and the end, as ints; received num_buckets={self.num_buckets!r}, "
-                f"tokens_per_batch={self.tokens_per_batch!r}, max_length={self.max_length!r}, "
-                f"rows_multiple_of={self.rows_multiple_of!r}."
+            raise ArgumentError(
+                expected="at least one bucket, a positive size of the batches and room for a "
+                "token and the end, as ints",
+                num_buckets=self.num_buckets,
+                tokens_per_batch=self.tokens_per_batch,
+                max_length=self.max_length,
+                rows_multiple_of=self.rows_multiple_of,
             )
 
     @property
@@ -129,10 +132,12 @@ def fit_bucket_lengths(
     """
     numbers = num_buckets, max_length, tokens_per_batch, rows_multiple_of
     if not all(is_whole(number, 1) for number in numbers):
-        raise ValueError(
-            f"Expected positive numbers; received num_buckets={num_buckets!r}, "
-            f"max_length={max_length!r}, tokens_per_batch={tokens_per_batch!r}, "
-            f"rows_multiple_of={rows_multiple_of!r}."
+        raise ArgumentError(
+            expected="positive numbers",
+            num_buckets=num_buckets,
+            max_length=max_length,
+            tokens_per_batch=tokens_per_batch,
+            rows_multiple_of=rows_multiple_of,
         )
     found = _checked_lengths(lengths)
     rounded = np.minimum(-(-found // _MULTIPLE) * _MULTIPLE, max_length)[found <= max_length]
@@ -166,9 +171,7 @@ def _checked_lengths(lengths: Iterable[int]) -> np.ndarray:
         values = np.zeros((), object)
     are_lengths = values.ndim == 1 and values.dtype.kind in "iu" and values.min(initial=0) >= 0
     if values.shape != (0,) and not are_lengths:
-        raise ValueError(
-            f"Expected the lengths of pairs, ints of 0 or more; received {lengths!r:.80}."
-        )
+        raise ArgumentError(expected="the lengths of pairs, ints of 0 or more", value=lengths)
     return values.astype(np.int64)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_json, read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import LONGEST_WORD, parts_of_word
@@ -177,9 +178,10 @@ class ByteLevelBPETokenizer(BaseTokenizer):
         return tuple(self._place.get(name, self.unknown_id) for name in symbols if name)
 
     def _sampler(self, sampling: SubwordSampling) -> Sampler:
-        raise ValueError(
-            "Other pieces are sampled of SentencePiece vocabularies only. Expected no sampling "
-            f"with a byte-level one; received {sampling}."
+        raise ArgumentError(
+            "Other pieces are sampled of SentencePiece vocabularies only.",
+            "no sampling with a byte-level one",
+            value=sampling,
         )
 
     @property
@@ -214,12 +216,13 @@ def merges_of(merges: Sequence[str] | str | os.PathLike[str]) -> list[tuple[str,
         lines = read_text(merges).split("\n")
         merges = [line for line in lines[lines[0].startswith("#version") :] if line]
     if isinstance(merges, bytes) or not isinstance(merges, Iterable):
-        raise ValueError(f"Expected merges as lines of two pieces; received {describe(merges)}.")
+        raise ArgumentError(expected="merges as lines of two pieces", received=describe(merges))
     pairs = [tuple(str(line).split(" ")) for line in merges]
     if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-        raise ValueError(
-            "A merge is of two pieces. Expected lines of two, with a space between them; "
-            f"received {' '.join(wrong)!r:.80}."
+        raise ArgumentError(
+            "A merge is of two pieces.",
+            "lines of two, with a space between them",
+            value=" ".join(wrong),
         )
     return pairs  # type: ignore[return-value]
 

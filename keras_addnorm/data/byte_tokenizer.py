@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.added_tokens import AddedToken, require_added
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.strings import several_names
@@ -66,9 +67,10 @@ class ByteTokenizer(BaseTokenizer):
         roles = {"pad": pad, "start": start, "end": end, "unknown": unknown}
         missing = {role: name for role, name in roles.items() if name not in names}
         if missing or pad == end or len(set(names)) < len(names):
-            raise ValueError(
-                "Expected different names, the special ones among them, and padding that is not "
-                f"the end; received {list(names)!r:.80} and {roles}."
+            raise ArgumentError(
+                expected="different names, the special ones among them, and padding that is not "
+                "the end",
+                received=f"{list(names)!r:.80} and {roles}",
             )
         require_added(added, names, roles.values())
         self.first, self.last = tuple(first), tuple(last)
@@ -115,8 +117,8 @@ class ByteTokenizer(BaseTokenizer):
         return [[value + offset for value in text.encode("utf-8")] for text in texts]
 
     def _sampler(self, sampling: SubwordSampling) -> Sampler:
-        raise ValueError(
-            f"There is one way to write a text in bytes. Expected no sampling; received {sampling}."
+        raise ArgumentError(
+            "There is one way to write a text in bytes.", "no sampling", value=sampling
         )
 
     @property

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.batching import Batch, Batching
 from keras_addnorm.data.buckets import Bucket
@@ -56,11 +57,12 @@ class Epochs:
         _require_even_shares(corpus.buckets, batching.row_share)
         report = corpus.report(batching.batches_per_update)
         if not report.kept:
-            raise ValueError(
-                "No sentence pair is left to train on. Expected at least one pair with text on "
-                f"both sides and at most {batching.longest} tokens; received {report.empty} pairs "
-                f"with an empty side and {report.too_long} that are too long. Check the files, or "
-                "pass a larger max_length."
+            raise ArgumentError(
+                "No sentence pair is left to train on.",
+                f"at least one pair with text on both sides and at most {batching.longest} tokens",
+                "Check the files, or pass a larger `max_length`.",
+                received=f"{report.empty} pairs with an empty side and {report.too_long} that are "
+                "too long",
             )
         return cls(corpus, batching)
 
@@ -128,8 +130,10 @@ def _require_even_shares(buckets: tuple[Bucket, ...], row_share: tuple[int, int]
     index, count = row_share
     rows = [bucket.batch_size for bucket in buckets]
     if not 0 <= index < count or any(size % count for size in rows):
-        raise ValueError(
-            "The rows of a batch cannot be shared evenly. Expected row_share=(index, count) with "
-            "0 <= index < count, and batches with a multiple of count rows; received "
-            f"row_share={row_share} and batches with {rows} rows. Pass rows_multiple_of={count}."
+        raise ArgumentError(
+            "The rows of a batch cannot be shared evenly.",
+            "`row_share=(index, count)` with 0 <= index < count, and batches with a multiple of "
+            "count rows",
+            f"Pass `rows_multiple_of={count}`.",
+            received=f"row_share={row_share} and batches with {rows} rows",
         )

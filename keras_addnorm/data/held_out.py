@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.strings import describe, is_tf_dataset, string_pairs
 
@@ -44,12 +45,14 @@ def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
         (45, 5)
     """
     if hasattr(pairs, "__next__"):
-        raise TypeError(
-            "Pairs are read more than once to be divided. Expected a list, or a tf.data.Dataset; "
-            f"received {describe(pairs)}. Put them in a list."
+        raise ArgumentTypeError(
+            "Pairs are read more than once to be divided.",
+            "a list, or a tf.data.Dataset",
+            "Put them in a list.",
+            received=describe(pairs),
         )
     if count is not None and not is_whole(count, 1):
-        raise ValueError(f"Expected at least 1 pair to hold out; received count={count!r}.")
+        raise ArgumentError(expected="at least 1 pair to hold out", count=count)
     hashes = np.fromiter((_hash(source) for source, _ in string_pairs(pairs)), np.uint64)
     total = len(hashes)
     if count is None:

@@ -8,6 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.data.demo.demo_set import open_demo
 from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.named_sets import open_builder, open_name
@@ -197,9 +198,10 @@ def open_translation(request: Request) -> TranslationSet:
         return open_path(request) if looks_like_path(data) else open_name(request)
     if hasattr(data, "builder_config"):
         return open_builder(data, request)
-    raise TypeError(
-        "Expected the name of a data set, a path, rows such as {'translation': {'en': ..., "
-        f"'de': ...}}}}, or a TensorFlow Datasets builder; received {type(data).__name__}."
+    raise ArgumentTypeError(
+        expected="the name of a data set, a path, rows such as {'translation': {'en': ..., "
+        "'de': ...}}, or a TensorFlow Datasets builder",
+        received=type(data).__name__,
     )
 
 

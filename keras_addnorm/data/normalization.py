@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.data.characters import (
     BRAILLE_BLANK,
@@ -95,9 +96,8 @@ def get_rule(name: str) -> NormalizationRule:
         ValueError: If there is none of that name.
     """
     if not isinstance(name, str) or name not in RULES:
-        raise ValueError(
-            f"Unknown normalisation. Expected one of {', '.join(map(repr, RULES))}; "
-            f"received {name!r}."
+        raise ArgumentError(
+            "Unknown normalisation.", f"one of {', '.join(map(repr, RULES))}", value=name
         )
     return RULES[name]
 
@@ -305,9 +305,10 @@ def utf8_text(text: str) -> str:
         TypeError: If `text` is not a string.
     """
     if not isinstance(text, str):
-        raise TypeError(
-            f"Expected a text of type str; received {describe(text)}. "
-            "Decode bytes with .decode('utf-8') first."
+        raise ArgumentTypeError(
+            expected="a text of type str",
+            remedy="Decode bytes with .decode('utf-8') first.",
+            received=describe(text),
         )
     return meaningful_text(text)
 
@@ -325,8 +326,8 @@ class _Replaced(dict[int, str]):
 
 def _check_symbols(symbols: Sequence[str]) -> None:
     if len(set(symbols)) < len(symbols) or not all(symbols):
-        raise ValueError(
-            f"User-defined symbols have to be different and not empty; received {list(symbols)!r}."
+        raise ArgumentError(
+            "User-defined symbols have to be different and not empty.", value=list(symbols)
         )
     # By their ends, so that thousands of symbols are compared with few.
     beginnings: dict[str, str] = {}

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.languages import (
     code_of,
     has_form_of_code,
@@ -199,9 +200,11 @@ def _direction_of_table(file: InputFile, label: str, request: Request) -> tuple[
         return choose_direction((source, target), None, source, target, label)
     languages = tuple(_reader_for(file, request.reader).languages(file))
     if len(languages) < 2:
-        raise ValueError(
-            f"{label} does not say which languages it has. Received source={source!r}, "
-            f"target={target!r}. Say both, for example source='en', target='de'."
+        raise ArgumentError(
+            f"{label} does not say which languages it has.",
+            remedy="Say both, for example `source='en'`, `target='de'`.",
+            source=source,
+            target=target,
         )
     # A header may say `English`; the setting, and a folder, say `en`.
     languages = tuple(dict.fromkeys(map(code_of, languages)))
@@ -227,8 +230,8 @@ def choose_direction(
                 f"{hint}"
             )
     if source is not None and source == target:
-        raise ValueError(
-            f"source and target are both {source!r}; choose two of {listed(languages)}."
+        raise ArgumentError(
+            f"`source` and `target` are both {source!r}; choose two of {listed(languages)}."
         )
     if source is None and target is None and default is not None:
         return default
@@ -239,10 +242,11 @@ def choose_direction(
         if first != second and source in (None, first) and target in (None, second)
     ]
     if len(candidates) != 1:
-        raise ValueError(
-            f"{label} has the languages {listed(languages)}, and the direction is open: received "
-            f"source={source!r}, target={target!r}. Say both, for example "
-            f"source={languages[0]!r}, target={languages[-1]!r}."
+        raise ArgumentError(
+            f"{label} has the languages {listed(languages)}, and the direction is open.",
+            remedy=f"Say both, for example `source={languages[0]!r}`, `target={languages[-1]!r}`.",
+            source=source,
+            target=target,
         )
     return candidates[0]
 

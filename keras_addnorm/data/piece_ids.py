@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.added_tokens import AddedToken, require_added
 from keras_addnorm.data.strings import describe, several_names
 
@@ -62,30 +63,33 @@ class PieceIds:
         names = *self.pieces, *self.controls, *(getattr(self, name) for name in _SPECIAL)
         for name in names:
             if not isinstance(name, str):
-                raise TypeError(
-                    f"Expected the names of pieces as strings; received {describe(name)}."
+                raise ArgumentTypeError(
+                    expected="the names of pieces as strings", received=describe(name)
                 )
         known = set(self.pieces)
         if len(known) < len(self.pieces):
             twice = sorted(name for name, count in Counter(self.pieces).items() if count > 1)
-            raise ValueError(
-                f"Each piece has one id. Expected names that are all different; received {twice} "
-                "several times."
+            raise ArgumentError(
+                "Each piece has one id.",
+                "names that are all different",
+                received=f"{twice} several times",
             )
         missing = {
             role: getattr(self, role) for role in _SPECIAL if getattr(self, role) not in known
         }
         if missing or not known.issuperset(self.controls):
             unknown = missing or sorted(set(self.controls) - known)
-            raise ValueError(
-                "Special pieces and controls have ids, too. Expected names among the pieces; "
-                f"received {unknown}. Append them to `pieces`, or name those that the checkpoint "
-                "has."
+            raise ArgumentError(
+                "Special pieces and controls have ids, too.",
+                "names among the pieces",
+                "Append them to `pieces`, or name those that the checkpoint has.",
+                value=unknown,
             )
         if self.pad == self.end:
-            raise ValueError(
-                "Padding cannot be what ends a sequence. Expected different names; received "
-                f"{self.pad!r} for both."
+            raise ArgumentError(
+                "Padding cannot be what ends a sequence.",
+                "different names",
+                received=f"{self.pad!r} for both",
             )
         silent = *self.controls, self.pad, self.start, self.end, self.unknown
         require_added(self.added, known, silent)
@@ -148,23 +152,26 @@ class PieceIds:
             ValueError: If it is no such dict, two pieces have one id, or an id is negative.
         """
         if not isinstance(ids, Mapping) or not all(map(is_whole, ids.values())):
-            raise ValueError(
-                "A vocabulary gives each piece an id. Expected a dict of ints by names; received "
-                f"{describe(ids)}."
+            raise ArgumentError(
+                "A vocabulary gives each piece an id.",
+                "a dict of ints by names",
+                received=describe(ids),
             )
         names = {index: name for name, index in ids.items()}
         if len(names) < len(ids) or (names and min(names) < 0):
-            raise ValueError(
-                "Each piece has an id of its own, from 0. Expected a vocabulary of that kind; "
-                f"received {len(ids)} pieces with {len(names)} ids, the lowest of them "
-                f"{min(names, default=None)}."
+            raise ArgumentError(
+                "Each piece has an id of its own, from 0.",
+                "a vocabulary of that kind",
+                received=f"{len(ids)} pieces with {len(names)} ids, the lowest of them "
+                f"{min(names, default=None)}",
             )
         size = max(names, default=-1) + 1
         if size > 2 * len(ids) + _MOST_GAPS:
-            raise ValueError(
-                "A vocabulary numbers its pieces with few gaps. Expected ids below "
-                f"{2 * len(ids) + _MOST_GAPS} of {len(ids)} pieces; received {size - 1} for "
-                f"{names[size - 1]!r}. Copy or download the file again."
+            raise ArgumentError(
+                "A vocabulary numbers its pieces with few gaps.",
+                f"ids below {2 * len(ids) + _MOST_GAPS} of {len(ids)} pieces",
+                "Copy or download the file again.",
+                received=f"{size - 1} for {names[size - 1]!r}",
             )
         missing = [index for index in range(size) if index not in names]
         fillers = {index: filler(index) for index in missing}
@@ -186,9 +193,11 @@ class PieceIds:
             ValueError: If there are more pieces than that.
         """
         if size < len(self.pieces):
-            raise ValueError(
-                f"The vocabulary has {len(self.pieces)} pieces. Expected a table with a row for "
-                f"each; received {size}. Were the files of two models mixed?"
+            raise ArgumentError(
+                f"The vocabulary has {len(self.pieces)} pieces.",
+                "a table with a row for each",
+                "Were the files of two models mixed?",
+                value=size,
             )
         fillers = tuple(map(filler, range(len(self.pieces), size)))
         return replace(self, pieces=self.pieces + fillers, controls=self.controls + fillers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import is_whole, to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.readers import Reader
 
 ReaderChoice = str | Mapping[str, Any] | Reader | None
@@ -45,15 +46,14 @@ class Request:
 
     def __post_init__(self) -> None:
         if not is_whole(self.max_chars, 1):
-            raise ValueError(
-                f"max_chars is a number of characters, 1 or more; received {self.max_chars!r}."
+            raise ArgumentError(
+                "`max_chars` is a number of characters, 1 or more.", max_chars=self.max_chars
             )
         for argument, text in {"source": self.source, "target": self.target}.items():
             if not isinstance(text, str | None):
-                raise ValueError(
-                    f"Expected {argument} as a string, or None; received {text!r:.80}."
-                )
+                expected = f"`{argument}` as a string, or None"
+                raise ArgumentError(expected=expected, **{argument: text})
         if self.source is not None and self.source == self.target:
-            raise ValueError(f"Expected two languages; received source=target={self.source!r}.")
+            raise ArgumentError(expected="two languages", source=self.source, target=self.target)
         if self.data_dir is not None:
             to_path(self.data_dir)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.language_check import notes_on
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.readers import Columns, RawPair
@@ -39,9 +40,9 @@ class RowSource(PairSource):
         """Finds the fields of two languages in the first row."""
         first = next(iter(rows), None)
         if not isinstance(first, Mapping):
-            raise TypeError(
-                "Expected rows such as {'translation': {'en': ..., 'de': ...}}; received "
-                f"{describe(first)} in {split!r}."
+            raise ArgumentTypeError(
+                expected="rows such as {'translation': {'en': ..., 'de': ...}}",
+                received=f"{describe(first)} in {split!r}",
             )
         label = f"The first row of {split!r}"
         return cls(
@@ -94,13 +95,10 @@ def open_rows(request: Request) -> TranslationSet:
     """
     source, target = request.source, request.target
     if request.reader is not None:
-        raise ValueError(
-            f"Rows have no format: expected no reader; received {request.reader!r:.80}."
-        )
+        raise ArgumentError("Rows have no format: expected no reader.", value=request.reader)
     if source is None or target is None:
-        raise ValueError(
-            f"Rows need source and target, the names of their fields. Received "
-            f"source={source!r}, target={target!r}."
+        raise ArgumentError(
+            "Rows need source and target, the names of their fields.", source=source, target=target
         )
     splits = request.data if isinstance(request.data, Mapping) else {"train": request.data}
     sources = [RowSource.of(split, rows, source, target) for split, rows in splits.items()]

@@ -10,6 +10,7 @@ from typing import Any
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.vocabulary import END_ID, PAD_ID, SPACE_MARK, START_ID, UNKNOWN_ID
 
 # protobuf makes this class when it is imported, where type checkers cannot see it.
@@ -24,17 +25,10 @@ _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 SCORE_STEPS_PER_UNIT = 256
 
 
-class VocabularyTooLargeError(ValueError):
-    """The texts do not have as many pieces as a vocabulary is to have.
+class VocabularyTooLargeError(ArgumentError):
+    """The texts have only `largest` pieces, fewer than a vocabulary is to have."""
 
-    Args:
-        message: The message.
-        largest: The most pieces that a vocabulary of these texts can have.
-    """
-
-    def __init__(self, message: str, largest: int) -> None:
-        super().__init__(message)
-        self.largest = largest
+    largest: int
 
 
 def train_model(
@@ -113,17 +107,19 @@ def train_model(
 def _training_error(message: str, vocabulary_size: int, kind: str) -> ValueError:
     """Says in this library's terms what SentencePiece's message means."""
     if match := _TOO_LARGE.search(message):
-        return VocabularyTooLargeError(
-            f"vocabulary_size={vocabulary_size} is too large for this text: a {kind} vocabulary of "
-            f"it has at most {match[1]} pieces. Pass vocabulary_size={match[1]} or less, or more "
-            "text.",
-            int(match[1]),
+        error = VocabularyTooLargeError(
+            f"`vocabulary_size={vocabulary_size}` is too large for this text: a {kind} vocabulary "
+            f"of it has at most {match[1]} pieces.",
+            remedy=f"Pass `vocabulary_size={match[1]}` or less, or more text.",
         )
+        error.largest = int(match[1])
+        return error
     if match := _TOO_SMALL.search(message):
-        return ValueError(
-            f"vocabulary_size={vocabulary_size} is too small for this text: its characters and the "
-            f"special pieces alone are {match[1]}. Pass a larger vocabulary_size, or a lower "
-            "character_coverage to leave rare characters out."
+        return ArgumentError(
+            f"`vocabulary_size={vocabulary_size}` is too small for this text: its characters and "
+            f"the special pieces alone are {match[1]}.",
+            remedy="Pass a larger `vocabulary_size`, or a lower `character_coverage` to leave rare "
+            "characters out.",
         )
     return ValueError(
         f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: {message}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.file_names import VALIDATION_NAMES
 
 _PART = re.compile(
@@ -15,7 +16,7 @@ _PART = re.compile(
 def resolve_split(split: str, splits: Sequence[str], label: str) -> str:
     """Checks the names in an expression and replaces aliases such as `val`."""
     if not isinstance(split, str):
-        raise ValueError(f"Expected split as a string, or None; received {split!r:.80}.")
+        raise ArgumentError(expected="split as a string, or None", value=split)
     return "+".join(_resolve_part(part.strip(), splits, label) for part in split.split("+"))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.batching import Batch
 from keras_addnorm.data.buckets import TOKENS_PER_BATCH, Bucket, Bucketing, bucket_of
 from keras_addnorm.data.corpus import Corpus, TokenRows
@@ -70,20 +71,21 @@ def bucket_by_length(
     import tensorflow as tf
 
     if bucket_lengths is None:
-        raise ValueError("Expected bucket lengths, ints of at least 2; received None.")
+        raise ArgumentError(expected="bucket lengths, ints of at least 2", value=None)
     if (tokens_per_batch is None) == (batch_size is None):
-        raise ValueError(
-            "Expected either tokens_per_batch or batch_size; received "
-            f"tokens_per_batch={tokens_per_batch}, batch_size={batch_size}."
+        raise ArgumentError(
+            expected="either `tokens_per_batch` or `batch_size`",
+            tokens_per_batch=tokens_per_batch,
+            batch_size=batch_size,
         )
     if batch_size is not None and not is_whole(batch_size, 1):
-        raise ValueError(f"Expected at least 1 row, an int; received batch_size={batch_size!r}.")
+        raise ArgumentError(expected="at least 1 row, an int", batch_size=batch_size)
     for name, token in {"pad_id": pad_id, "start_id": start_id, "end_id": end_id}.items():
         if not is_whole(token, 0):
-            raise ValueError(f"Expected an id, an int of 0 or more; received {name}={token!r}.")
+            raise ArgumentError(expected="an id, an int of 0 or more", received=f"{name}={token!r}")
     if not isinstance(dataset, tf.data.Dataset):
-        raise TypeError(
-            f"Expected a tf.data.Dataset of pairs of ids; received {describe(dataset)}."
+        raise ArgumentTypeError(
+            expected="a tf.data.Dataset of pairs of ids", received=describe(dataset)
         )
     positions = TOKENS_PER_BATCH if tokens_per_batch is None else tokens_per_batch
     bucketing = Bucketing(bucket_lengths=bucket_lengths, tokens_per_batch=positions)

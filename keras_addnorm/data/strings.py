@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentTypeError
+
 _TEXTS_AT_ONCE = 1024
 
 
@@ -28,16 +30,17 @@ def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
             "does."
         )
     if isinstance(pairs, str | bytes) or not _is_read_in_turn(pairs):
-        raise TypeError(
-            f"Expected pairs (source text, target text), in a list; received {describe(pairs)}."
+        raise ArgumentTypeError(
+            expected="pairs (source text, target text), in a list", received=describe(pairs)
         )
     for index, pair in enumerate(_elements(pairs)):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             # Which of its texts is the source, a row does not say.
             rows = " Read rows with load_translation(rows, source=..., target=...)."
-            raise TypeError(
-                f"Expected pairs (source text, target text); received {describe(pair)} at "
-                f"position {index}.{rows if isinstance(pair, dict) else ''}"
+            raise ArgumentTypeError(
+                expected="pairs (source text, target text)",
+                received=f"{describe(pair)} at position "
+                f"{index}.{rows if isinstance(pair, dict) else ''}",
             )
         yield _string(pair[0], index), _string(pair[1], index)
 
@@ -51,7 +54,9 @@ def several_texts(texts: Iterable[Any]) -> Iterable[Any]:
     """Returns texts as they are; a `TypeError` if they are one text, or none at all."""
     if isinstance(texts, str | bytes) or not _is_read_in_turn(texts):
         received = f"one, {describe(texts)}" if isinstance(texts, str | bytes) else describe(texts)
-        raise TypeError(f"Expected several texts; received {received}. Put it in a list: [text].")
+        raise ArgumentTypeError(
+            expected="several texts", remedy="Put it in a list: [text].", received=str(received)
+        )
     return texts
 
 
@@ -60,7 +65,7 @@ def several_names(field: str, names: Any) -> tuple[str, ...]:
     is_list = isinstance(names, Iterable) and not isinstance(names, str | bytes)
     found = tuple(names) if is_list else (None,)
     if not all(isinstance(name, str) for name in found):
-        raise TypeError(f"Expected {field} as a tuple of names; received {describe(names)}.")
+        raise ArgumentTypeError(expected=f"{field} as a tuple of names", received=describe(names))
     return found  # type: ignore[return-value]
 
 
@@ -96,7 +101,7 @@ def _string(value: Any, index: int) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if not isinstance(value, str):
-        raise TypeError(
-            f"Expected texts of type str; received {describe(value)} at position {index}."
+        raise ArgumentTypeError(
+            expected="texts of type str", received=f"{describe(value)} at position {index}"
         )
     return value

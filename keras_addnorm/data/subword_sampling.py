@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.vocabulary import SPACE_MARK, Piece
 
 Ids = tuple[int, ...]
@@ -61,10 +62,10 @@ class SubwordSampling:
 
     def __post_init__(self) -> None:
         if not is_number(self.alpha, above=0):
-            raise ValueError(
-                "Expected SubwordSampling(alpha) with alpha above 0 and finite; received "
-                f"{self.alpha!r}. To split every text the same way each time, pass no "
-                "SubwordSampling."
+            raise ArgumentError(
+                expected="SubwordSampling(alpha) with alpha above 0 and finite",
+                remedy="To split every text the same way each time, pass no SubwordSampling.",
+                value=self.alpha,
             )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.piece_ids import is_filler
@@ -81,27 +82,28 @@ class TextFormat:
             pieces = getattr(self, name)
             is_list = isinstance(pieces, Iterable) and not isinstance(pieces, str)
             if not is_list or not all(isinstance(piece, str) for piece in pieces):
-                raise ValueError(
-                    f"Expected {name} as a tuple of the names of pieces; received "
-                    f"{describe(pieces)}."
+                raise ArgumentError(
+                    expected=f"{name} as a tuple of the names of pieces", received=describe(pieces)
                 )
             object.__setattr__(self, name, tuple(pieces))
         if not isinstance(self.text_prefix, str):
-            raise ValueError(
-                f"Expected text_prefix as a string; received {describe(self.text_prefix)}."
+            raise ArgumentError(
+                expected="`text_prefix` as a string", received=describe(self.text_prefix)
             )
         self._check_leading_piece()
         known = {*_LANGUAGES, "end"}
         for template in self._templates():
             if not set(_placeholders(template)) <= known:
-                raise ValueError(
-                    "A text format knows the placeholders {source}, {target} and {end}. Expected "
-                    f"no others; received {template!r}."
+                raise ArgumentError(
+                    "A text format knows the placeholders {source}, {target} and {end}.",
+                    "no others",
+                    value=template,
                 )
         if END in (*self.target_prefix, *self.source_prefix, self.text_prefix):
-            raise ValueError(
-                "The end token stands behind a source, and behind every target. Expected {end} in "
-                f"source_suffix only; received {self}."
+            raise ArgumentError(
+                "The end token stands behind a source, and behind every target.",
+                "{end} in `source_suffix` only",
+                value=self,
             )
 
     def _check_leading_piece(self) -> None:
@@ -113,9 +115,10 @@ class TextFormat:
             or len(ends) != 2
             or not all(isinstance(end, str) and end for end in ends)
         ):
-            raise ValueError(
-                "Expected leading_piece as how a piece begins and how it ends, such as "
-                f'(">>", "<<"); received {describe(ends)}.'
+            raise ArgumentError(
+                expected='`leading_piece` as how a piece begins and how it ends, such as (">>", '
+                '"<<")',
+                received=describe(ends),
             )
         object.__setattr__(self, "leading_piece", tuple(ends))
 
@@ -165,10 +168,11 @@ class TextFormat:
         }
         if unused := sorted(given.keys() - set(self.languages)):
             places = " and ".join(f"a {side} language" for side in self.languages)
-            raise ValueError(
+            raise ArgumentError(
                 f"The text format has no place for a {unused[0]} language: it has none, or one "
-                f"that is chosen already. Expected {places or 'no language'}; received "
-                f"{unused[0]}_language={given[unused[0]]!r}."
+                "that is chosen already.",
+                places or "no language",
+                received=f"{unused[0]}_language={given[unused[0]]!r}",
             )
         filled = functools.partial(_filled, languages=given)
         return replace(
@@ -243,12 +247,13 @@ class TextFormat:
         texts = tokenizer.encode_batch(_SOME_TEXTS)
         together = tokenizer.encode_batch(self.text_prefix + text for text in _SOME_TEXTS)
         if [words + text for text in texts] != together:
-            raise ValueError(
+            raise ArgumentError(
                 "The words before a text are split alone, and this vocabulary splits them in "
-                "another way before a text. Expected a text_prefix with the same pieces in both "
-                'cases, such as one of SentencePiece that ends with a space ("translate: "); '
-                f"received {self.text_prefix!r}. Put the words into each text instead, and "
-                "translate with splitting='none'."
+                "another way before a text.",
+                "a `text_prefix` with the same pieces in both cases, such as one of SentencePiece "
+                'that ends with a space ("translate: ")',
+                "Put the words into each text instead, and translate with splitting='none'.",
+                text_prefix=self.text_prefix,
             )
         return tuple(words)
 
@@ -272,9 +277,10 @@ class TextFormat:
         """
         known = {field.name for field in fields(cls)}
         if unknown := sorted(values.keys() - known):
-            raise ValueError(
-                f"A text format has no such field. Expected some of {sorted(known)}; received "
-                f"{unknown}."
+            raise ArgumentError(
+                "A text format has no such field.",
+                f"some of {sorted(known)}",
+                value=unknown,
             )
         fields_of = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
         return cls(**fields_of)  # type: ignore[arg-type]
@@ -352,9 +358,10 @@ class BoundFormat:
         prefix = max(len(self.source_prefix), int(self.leading_piece is not None))
         around = prefix + len(self.text_prefix) + len(self.source_suffix)
         if around >= max_length:
-            raise ValueError(
-                f"The text format puts {around} tokens around a source. Expected a model that "
-                f"reads more; received one with max_length={max_length}."
+            raise ArgumentError(
+                f"The text format puts {around} tokens around a source.",
+                "a model that reads more",
+                received=f"one with max_length={max_length}",
             )
         return max_length - around
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import sentencepiece
 
 from keras_addnorm.basics.argument_checks import is_number, require_int, to_path
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import has_long_word, parts_of_text
@@ -121,7 +122,7 @@ class Tokenizer(BaseTokenizer):
     def __init__(self, proto: bytes, ids: PieceIds | None = None) -> None:
         model = _parse_model(proto)
         if not isinstance(ids, PieceIds | None):
-            raise TypeError(f"Expected PieceIds, or None; received {describe(ids)}.")
+            raise ArgumentTypeError(expected="PieceIds, or None", received=describe(ids))
         kind = _kind_of(model)
         self.proto = proto
         self.ids = ids
@@ -200,14 +201,14 @@ class Tokenizer(BaseTokenizer):
         """
         rule = get_rule(normalization)
         if not isinstance(kind, str) or kind not in KINDS:
-            raise ValueError(
-                f"Unknown kind of tokenizer. Expected one of {', '.join(map(repr, KINDS))}; "
-                f"received {kind!r}."
+            raise ArgumentError(
+                "Unknown kind of tokenizer.", f"one of {', '.join(map(repr, KINDS))}", value=kind
             )
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-            raise TypeError(
-                "Expected many sentences: a list, another iterable or a tf.data.Dataset of "
-                f"strings; received one {type(texts).__name__}. Put it in a list."
+            raise ArgumentTypeError(
+                expected="many sentences: a list, another iterable or a tf.data.Dataset of strings",
+                remedy="Put it in a list.",
+                received=f"one {type(texts).__name__}",
             )
         require_int(
             "A vocabulary has four special pieces and others.",
@@ -215,14 +216,14 @@ class Tokenizer(BaseTokenizer):
             vocabulary_size=vocabulary_size,
         )
         if vocabulary_size > _LARGEST:
-            raise ValueError(
-                f"A vocabulary has at most {_LARGEST} pieces; received vocabulary_size="
-                f"{vocabulary_size}."
+            raise ArgumentError(
+                f"A vocabulary has at most {_LARGEST} pieces.", vocabulary_size=vocabulary_size
             )
         if not is_number(character_coverage, above=0, most=1):
-            raise ValueError(
-                "The character coverage is a share of the characters. Expected a number above 0, "
-                f"at most 1; received character_coverage={character_coverage!r}."
+            raise ArgumentError(
+                "The character coverage is a share of the characters.",
+                "a number above 0, at most 1",
+                character_coverage=character_coverage,
             )
         symbols = _checked_symbols(user_defined_symbols)
         normalizer = training_normalizer(rule, symbols)
@@ -311,9 +312,11 @@ class Tokenizer(BaseTokenizer):
         if values is None:
             return cls(content)
         if values["name"] != NAME:
-            raise ValueError(
-                f"It holds a tokenizer of another kind. Expected {NAME!r}; received "
-                f"{values['name']!r}. Read it with load_tokenizer(path)."
+            raise ArgumentError(
+                "It holds a tokenizer of another kind.",
+                f"{NAME!r}",
+                "Read it with load_tokenizer(path).",
+                value=values["name"],
             )
         return cls.from_fields(values)
 
@@ -446,9 +449,10 @@ class Tokenizer(BaseTokenizer):
 
     def _sampler(self, sampling: SubwordSampling) -> Sampler:
         if self.kind == "bpe" and sampling.alpha >= 1:
-            raise ValueError(
-                "With a BPE vocabulary, alpha is the probability of leaving a merge out. Expected "
-                f"alpha below 1; received {sampling}."
+            raise ArgumentError(
+                "With a BPE vocabulary, alpha is the probability of leaving a merge out.",
+                "alpha below 1",
+                value=sampling,
             )
         return Sampler(self.pieces, self.kind, sampling)
 
@@ -555,9 +559,10 @@ def _splitting_only(model: Any, normalizer: Normalizer) -> bytes | None:
 
 def _parse_model(proto: bytes) -> Any:
     if not isinstance(proto, bytes):
-        raise TypeError(
-            f"Expected a serialised SentencePiece model (bytes); received {describe(proto)}. "
-            "Read a file with Tokenizer.load(path)."
+        raise ArgumentTypeError(
+            expected="a serialised SentencePiece model (bytes)",
+            remedy="Read a file with Tokenizer.load(path).",
+            received=describe(proto),
         )
     model = ModelProto()
     try:
@@ -579,9 +584,11 @@ def _not_a_model(proto: bytes) -> str:
 def _kind_of(model: Any) -> str:
     number = model.trainer_spec.model_type
     if not 1 <= number <= len(KINDS):
-        raise ValueError(
-            f"Unknown kind of SentencePiece model. Expected one of {', '.join(map(repr, KINDS))}; "
-            f"received model_type {number} (3 is 'word', 4 is 'char'). Train one with Tokenizer."
+        raise ArgumentError(
+            "Unknown kind of SentencePiece model.",
+            f"one of {', '.join(map(repr, KINDS))}",
+            "Train one with Tokenizer.",
+            received=f"model_type {number} (3 is 'word', 4 is 'char')",
         )
     return KINDS[number - 1]
 
@@ -671,11 +678,13 @@ def _own_special_ids(model: Any, pieces: Sequence[Piece]) -> SpecialPieces:
     unknown = [token for token, piece in enumerate(pieces) if piece.type == "unknown"]
     pad, end = found.get(spec.pad_piece), found.get(spec.eos_piece)
     if pad is None or end is None or not unknown:
-        raise ValueError(
-            "The SentencePiece model has other special ids. Expected pieces of its own for padding "
-            f"({spec.pad_piece!r}), end ({spec.eos_piece!r}) and all that is unknown; received "
-            f"{found}, unknown {unknown}. Give its pieces ids with "
-            "Tokenizer.from_sentencepiece(model, PieceIds(...)), or train it with Tokenizer.train."
+        raise ArgumentError(
+            "The SentencePiece model has other special ids.",
+            f"pieces of its own for padding ({spec.pad_piece!r}), end ({spec.eos_piece!r}) and all "
+            "that is unknown",
+            "Give its pieces ids with Tokenizer.from_sentencepiece(model, PieceIds(...)), or "
+            "train it with Tokenizer.train.",
+            received=f"{found}, unknown {unknown}",
         )
     return SpecialPieces(pad, found.get(spec.bos_piece, pad), end, unknown[0])
 

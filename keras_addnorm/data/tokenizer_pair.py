@@ -12,6 +12,7 @@ from typing import Any
 
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.text import parse_json, read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
@@ -61,16 +62,17 @@ class TokenizerPair:
     def __post_init__(self) -> None:
         for side in ("source", "target"):
             if not isinstance(getattr(self, side), BaseTokenizer):
-                raise TypeError(
-                    f"Expected a Tokenizer as {side}; received {describe(getattr(self, side))}."
+                raise ArgumentTypeError(
+                    expected=f"a Tokenizer as {side}", received=describe(getattr(self, side))
                 )
         if not isinstance(self.text_format, TextFormat):
-            raise TypeError(f"Expected a TextFormat; received {describe(self.text_format)}.")
+            raise ArgumentTypeError(expected="a TextFormat", received=describe(self.text_format))
         special = [(side.pad_id, side.end_id) for side in (self.source, self.target)]
         if special[0] != special[1]:
-            raise ValueError(
-                "A model has one id for padding and one for the end. Expected them equal in both "
-                f"vocabularies; received (pad, end) = {special[0]} and {special[1]}."
+            raise ArgumentError(
+                "A model has one id for padding and one for the end.",
+                "them equal in both vocabularies",
+                received=f"(pad, end) = {special[0]} and {special[1]}",
             )
 
     @classmethod
@@ -102,9 +104,9 @@ class TokenizerPair:
             return tokenizers
         if isinstance(tokenizers, BaseTokenizer):
             return cls.joint(tokenizers)
-        raise TypeError(
-            "Expected a TokenizerPair, or one Tokenizer for both languages; received "
-            f"{describe(tokenizers)}."
+        raise ArgumentTypeError(
+            expected="a TokenizerPair, or one Tokenizer for both languages",
+            received=describe(tokenizers),
         )
 
     @classmethod

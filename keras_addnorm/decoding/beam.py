@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number, require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.length_penalties import CoverageLike, LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs, SearchResult
@@ -114,9 +115,10 @@ def rule_of(early_stopping: EarlyStopping) -> StoppingRule:
     try:
         return _RULES[early_stopping]
     except (KeyError, TypeError):
-        raise ValueError(
-            "`early_stopping` says when a beam search is done with a sentence. Expected "
-            f"{', '.join(map(repr, _RULES))}. Received: {early_stopping!r}"
+        raise ArgumentError(
+            "`early_stopping` says when a beam search is done with a sentence.",
+            ", ".join(map(repr, _RULES)),
+            early_stopping=early_stopping,
         ) from None
 
 
@@ -175,9 +177,11 @@ class Beam(Strategy):
         require_int("A beam needs hypotheses.", num_beams=self.num_beams)
         require_int("There is nothing to return.", num_return=self.num_return)
         if self.num_return > self.num_beams:
-            raise ValueError(
-                "More hypotheses are asked for than are kept. Expected num_return <= num_beams. "
-                f"Received: num_return={self.num_return}, num_beams={self.num_beams}"
+            raise ArgumentError(
+                "More hypotheses are asked for than are kept.",
+                "`num_return` <= `num_beams`",
+                num_return=self.num_return,
+                num_beams=self.num_beams,
             )
         rule_of(self.early_stopping)
         self.resolve_penalties()
@@ -479,15 +483,17 @@ class DiverseBeam(Beam, _Groups):
     def __post_init__(self) -> None:
         require_int("Groups need hypotheses.", num_beams=self.num_beams, num_groups=self.num_groups)
         if self.num_beams % self.num_groups:
-            raise ValueError(
-                "The hypotheses cannot be shared out evenly. Expected num_beams to be a multiple "
-                f"of num_groups. Received: num_beams={self.num_beams}, "
-                f"num_groups={self.num_groups}"
+            raise ArgumentError(
+                "The hypotheses cannot be shared out evenly.",
+                "`num_beams` to be a multiple of `num_groups`",
+                num_beams=self.num_beams,
+                num_groups=self.num_groups,
             )
         if not is_number(self.diversity, least=0, most=_DEAREST):
-            raise ValueError(
-                "Being like the others can cost something or nothing. Expected 0 <= diversity <= "
-                f"{_DEAREST}. Received: {self.diversity!r}"
+            raise ArgumentError(
+                "Being like the others can cost something or nothing.",
+                f"0 <= `diversity` <= {_DEAREST}",
+                diversity=self.diversity,
             )
         super().__post_init__()
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding.decoder import DecoderInfo
 
 T = TypeVar("T")
@@ -17,16 +18,18 @@ def require_type(what: str, value: T, *types: type) -> T:
     """Return a value, or raise a `ValueError` if it is of none of some types."""
     if not isinstance(value, types):
         names = " or ".join(each.__name__ for each in types)
-        raise ValueError(f"{what} is of another type. Expected a {names}. Received: {value!r:.80}")
+        raise ArgumentError(f"{what} is of another type.", f"a {names}", value=value)
     return value
 
 
 def listed(what: str, values: Any) -> tuple[Any, ...]:
     """Return several values as a tuple, or raise a `ValueError` if they are no list."""
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
-        raise ValueError(
-            f"{what} come in a list. Expected a list or a tuple, () for none. "
-            f"Received: {values!r:.80}. Put a single one into a list: [...]."
+        raise ArgumentError(
+            f"{what} come in a list.",
+            "a list or a tuple, () for none",
+            "Put a single one into a list: [...].",
+            value=values,
         )
     return tuple(values)
 
@@ -34,9 +37,8 @@ def listed(what: str, values: Any) -> tuple[Any, ...]:
 def require_layer(layer: Any) -> None:
     """Raise a `ValueError` unless a decoder layer is named by an int, -1 for the last."""
     if not is_whole(layer):
-        raise ValueError(
-            "A decoder layer is named by its index. Expected an int layer, -1 for the last. "
-            f"Received: {layer!r}"
+        raise ArgumentError(
+            "A decoder layer is named by its index.", "an int `layer`, -1 for the last", layer=layer
         )
 
 
@@ -50,9 +52,10 @@ def id_array(side: str, ids: Any) -> np.ndarray:
     try:
         return np.asarray(ids)
     except ValueError as error:
-        raise ValueError(
-            f"{side.capitalize()} ids have to be one array. Expected rows of one length, filled up "
-            f"with padding. Received rows of several lengths: {ids!r:.80}"
+        raise ArgumentError(
+            f"{side.capitalize()} ids have to be one array.",
+            "rows of one length, filled up with padding",
+            received=f"rows of several lengths: {ids!r:.80}",
         ) from error
 
 
@@ -61,9 +64,11 @@ def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
     array = id_array("source", source_ids)
     _check_dtype("source", array)  # Texts have a single axis.
     if array.ndim != 2:
-        raise ValueError(
-            "Source ids need two axes. Expected shape (batch, length). "
-            f"Received: {array.shape}. For one sentence, add a batch axis: ids[None]"
+        raise ArgumentError(
+            "Source ids need two axes.",
+            "shape (batch, length)",
+            "For one sentence, add a batch axis: ids[None]",
+            value=array.shape,
         )
     check_ids("source", array, info.source_vocabulary_size)
     check_padding("source", array, info.pad_id)
@@ -81,17 +86,21 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None
         return
     limit = _LARGEST_ID + 1 if vocabulary_size is None else vocabulary_size
     if not (array.min() >= 0 and array.max() < limit):
-        raise ValueError(
-            f"A {side} id lies outside the vocabulary. Expected 0 <= id < {limit}. "
-            f"Received ids from {array.min()} to {array.max()}. Is this the model's own tokenizer?"
+        raise ArgumentError(
+            f"A {side} id lies outside the vocabulary.",
+            f"0 <= id < {limit}",
+            "Is this the model's own tokenizer?",
+            received=f"ids from {array.min()} to {array.max()}",
         )
 
 
 def _check_dtype(side: str, array: np.ndarray) -> None:
     if not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(
-            f"{side.capitalize()} ids have to be integers. Expected a dtype such as int32. "
-            f"Received: {array.dtype}. Text goes through keras_addnorm.decoding.translate."
+        raise ArgumentError(
+            f"{side.capitalize()} ids have to be integers.",
+            "a dtype such as int32",
+            "Text goes through keras_addnorm.decoding.translate.",
+            received=str(array.dtype),
         )
 
 
@@ -113,20 +122,23 @@ def check_padding(side: str, array: np.ndarray, pad_id: int, num_real: int = 0) 
     is_token = array[..., num_real:] != pad_id
     goes_on = (is_token[..., 1:] & ~is_token[..., :-1]).any(-1)
     if goes_on.any():
-        raise ValueError(
-            f"Padding stands before or between the tokens of a {side} row. Expected padding, "
-            f"{pad_id}, behind the last token only. Received: {array[goes_on][0].tolist()!r:.120}. "
-            "Move it to the end of the row."
+        raise ArgumentError(
+            f"Padding stands before or between the tokens of a {side} row.",
+            f"padding, {pad_id}, behind the last token only",
+            "Move it to the end of the row.",
+            value=array[goes_on][0].tolist(),
         )
 
 
 def check_length(side: str, length: int, num_positions: int | None) -> None:
     """Raise a `ValueError` if rows are longer than the table of learned positions, if any."""
     if num_positions is not None and length > num_positions:
-        raise ValueError(
-            f"The {side} rows are longer than the table of learned positions. Expected at most "
-            f"{num_positions} positions. Received: {length}, padding included. Shorten them, or "
-            "make the model with a larger max_length or another kind of positions."
+        raise ArgumentError(
+            f"The {side} rows are longer than the table of learned positions.",
+            f"at most {num_positions} positions",
+            "Shorten them, or make the model with a larger `max_length` or another kind of "
+            "positions.",
+            received=f"{length}, padding included",
         )
 
 
@@ -136,15 +148,15 @@ def check_layer(layer: int, config: Any) -> None:
         return
     depth = config.num_decoder_layers
     if not -depth <= layer < depth:
-        raise ValueError(
-            f"There is no such decoder layer. Expected {-depth} <= layer < {depth}. "
-            f"Received: {layer}"
+        raise ArgumentError(
+            "There is no such decoder layer.", f"{-depth} <= `layer` < {depth}", layer=layer
         )
     if f"decoder/{layer % depth}/cross_attention" in config.pruned_sublayers:
-        raise ValueError(
-            "This decoder layer does not look at the source: its cross-attention was pruned. "
-            f"Expected another layer. Received: {layer}. Name one in decoding.Details(layer=...) "
-            "or CoveragePenalty(beta, layer=...)."
+        raise ArgumentError(
+            "This decoder layer does not look at the source: its cross-attention was pruned.",
+            "another layer",
+            "Name one in decoding.Details(layer=...) or CoveragePenalty(beta, layer=...).",
+            value=layer,
         )
 
 

@@ -23,6 +23,7 @@ from keras import ops
 
 from keras_addnorm.basics import Table
 from keras_addnorm.basics.argument_checks import is_number, is_whole, require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import listed
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -101,11 +102,13 @@ class _LengthLimit(Constraint):
     def __post_init__(self) -> None:
         fits = is_whole(self.length, 0) and is_number(self.source_factor, least=0)
         if not fits or self.length == self.source_factor == 0:
-            raise ValueError(
+            raise ArgumentError(
                 "A limit on the length needs a number of tokens, or a factor of the source's "
-                "length, or both. Expected an int length and a finite source_factor that are not "
-                f"negative, one of them positive. Received: length={self.length!r}, "
-                f"source_factor={self.source_factor!r}"
+                "length, or both.",
+                "an int length and a finite `source_factor` that are not negative, one of them "
+                "positive",
+                length=self.length,
+                source_factor=self.source_factor,
             )
 
     def _tokens(self, source_lengths: Tensor) -> Tensor:
@@ -143,9 +146,11 @@ class MinLength(_LengthLimit):
             max_length: Number of tokens to generate at most.
         """
         if self.length > max_length:
-            raise ValueError(
-                "The shortest output would be longer than the longest. Expected a minimum length "
-                f"<= max_length. Received: {self.length}, max_length={max_length}"
+            raise ArgumentError(
+                "The shortest output would be longer than the longest.",
+                "a minimum length <= `max_length`",
+                received=f"a minimum of {self.length}",
+                max_length=max_length,
             )
 
 
@@ -228,11 +233,10 @@ class ForbiddenTokens(Constraint):
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", listed("Forbidden tokens", self.tokens))
         if not self.tokens:
-            raise ValueError("Nothing is forbidden. Expected at least one token id. Received: ()")
+            raise ArgumentError("Nothing is forbidden.", "at least one token id", value=())
         if wrong := [token for token in self.tokens if not is_whole(token, 0)]:
-            raise ValueError(
-                "A forbidden token is named by its id. Expected ints from 0 on. Received: "
-                f"{wrong!r:.80}"
+            raise ArgumentError(
+                "A forbidden token is named by its id.", "ints from 0 on", value=wrong
             )
 
     def allowed(self, view: View) -> Tensor:
@@ -247,9 +251,10 @@ class ForbiddenTokens(Constraint):
     def check(self, vocabulary_size: int, max_length: int) -> None:
         """Raise a `ValueError` if a token lies outside the vocabulary."""
         if not all(0 <= token < vocabulary_size for token in self.tokens):
-            raise ValueError(
-                "A forbidden token lies outside the vocabulary. Expected ids from 0 to "
-                f"{vocabulary_size - 1}. Received: {self.tokens}"
+            raise ArgumentError(
+                "A forbidden token lies outside the vocabulary.",
+                f"ids from 0 to {vocabulary_size - 1}",
+                value=self.tokens,
             )
 
 
@@ -310,10 +315,10 @@ def require_possible(
         if isinstance(constraint, ForbiddenTokens):
             forbidden.update(constraint.tokens)
     if vocabulary_size is not None and forbidden.issuperset(range(vocabulary_size)):
-        raise ValueError(
-            "The constraints leave nothing to generate: each token of the vocabulary is forbidden. "
-            f"Expected at least one of {vocabulary_size} tokens that is allowed. Received: "
-            f"{constraints!r:.200}"
+        raise ArgumentError(
+            "The constraints leave nothing to generate: each token of the vocabulary is forbidden.",
+            f"at least one of {vocabulary_size} tokens that is allowed",
+            value=constraints,
         )
     for least in (each for each in constraints if isinstance(each, MinLength)):
         for most in (each for each in constraints if isinstance(each, MaxLength)):
@@ -321,13 +326,16 @@ def require_possible(
             needs, allows = (each.length + each.source_factor for each in (least, most))
             grows_faster = least.source_factor >= most.source_factor
             if needs >= 2 and needs - allows >= 1 and grows_faster:
-                raise ValueError(
+                raise ArgumentError(
                     "The constraints leave nothing to generate: an output would have to be longer "
-                    f"than it may be. Expected a minimum that is not above the maximum. Received: "
-                    f"{least} and {most}"
+                    "than it may be.",
+                    "a minimum that is not above the maximum",
+                    received=f"{least} and {most}",
                 )
     if ids.end_id in forbidden and any(isinstance(each, MaxLength) for each in constraints):
-        raise ValueError(
+        raise ArgumentError(
             "The constraints leave nothing to generate: MaxLength makes outputs end, and the end "
-            f"token is forbidden. Expected one of the two. Received: {constraints!r:.200}"
+            "token is forbidden.",
+            "one of the two",
+            value=constraints,
         )

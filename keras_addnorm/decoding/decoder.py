@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.layers import positions
 
 Tensor = Any
@@ -33,15 +34,15 @@ class SpecialIds:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             if not is_whole(value, 0):
-                raise ValueError(
-                    f"A special token is named by its id. Expected an int {name} >= 0. "
-                    f"Received: {value!r}"
+                raise ArgumentError(
+                    "A special token is named by its id.", f"an int {name} >= 0", value=value
                 )
         if self.pad_id == self.end_id:
-            raise ValueError(
-                "Padding, which is never generated, cannot be what ends a sequence. Expected a "
-                f"pad_id other than end_id. Received: {self.pad_id} for both. Name an id as "
-                "padding that the model never reads."
+            raise ArgumentError(
+                "Padding, which is never generated, cannot be what ends a sequence.",
+                "a `pad_id` other than `end_id`",
+                "Name an id as padding that the model never reads.",
+                received=f"{self.pad_id} for both",
             )
 
     @property
@@ -206,8 +207,9 @@ def require_decoder(model: Any) -> Any:
     """Return the model, or raise a `TypeError` if it has not the methods of a `Decoder`."""
     methods = ("encode", "initial_cache", "decode_step")
     if isinstance(model, type) or not all(callable(getattr(model, name, None)) for name in methods):
-        raise TypeError(
-            "A search needs a model that decodes step by step. Expected a Seq2SeqTransformer, or "
-            f"an object with the methods {', '.join(methods)}. Received: {model!r:.80}"
+        raise ArgumentTypeError(
+            "A search needs a model that decodes step by step.",
+            f"a Seq2SeqTransformer, or an object with the methods {', '.join(methods)}",
+            value=model,
         )
     return model

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.checks import (
     check_ids,
@@ -293,9 +294,11 @@ def _details(return_details: Any) -> Details | None:
 
 def _check_details(details: Details, model: Any, config: Any) -> None:
     if not hasattr(model, "decode_sequence"):
-        raise ValueError(
-            "Details are read in one pass over the outputs. Expected a model with the method "
-            f"`decode_sequence`. Received: a {type(model).__name__}. Leave `return_details` out."
+        raise ArgumentError(
+            "Details are read in one pass over the outputs.",
+            "a model with the method `decode_sequence`",
+            "Leave `return_details` out.",
+            received=f"a {type(model).__name__}",
         )
     check_layer(details.layer, config)
 
@@ -311,22 +314,26 @@ def check_prefix(
     if array.ndim == 1:
         array = np.broadcast_to(array, (batch_size, len(array)))
     if array.ndim != 2 or len(array) != batch_size:
-        raise ValueError(
-            "A target prefix needs a row for each sentence, padded to one length, or one for all. "
-            f"Expected shape ({batch_size}, length) or (length,). Received: {array.shape}"
+        raise ArgumentError(
+            "A target prefix needs a row for each sentence, padded to one length, or one for all.",
+            f"shape ({batch_size}, length) or (length,)",
+            value=array.shape,
         )
     check_ids("target", array, info.target_vocabulary_size)
     if array.shape[1] > max_length:
-        raise ValueError(
-            "The target prefix is longer than the output may be. Expected at most max_length = "
-            f"{max_length} tokens. Received: {array.shape[1]}. Raise max_length, or cut the prefix."
+        raise ArgumentError(
+            "The target prefix is longer than the output may be.",
+            f"at most `max_length` = {max_length} tokens",
+            "Raise `max_length`, or cut the prefix.",
+            value=array.shape[1],
         )
     is_token = array != ids.pad_id
     has_gap = (is_token[:, 1:] & ~is_token[:, :-1]).any()
     if has_gap or np.isin(array[is_token], [ids.start_id, ids.end_id]).any():
-        raise ValueError(
-            "A target prefix is made of tokens, with padding behind them only. Expected no start "
-            f"token ({ids.start_id}), no end token ({ids.end_id}) and no padding "
-            f"({ids.pad_id}) in between. Received: {array.tolist()!r:.80}"
+        raise ArgumentError(
+            "A target prefix is made of tokens, with padding behind them only.",
+            f"no start token ({ids.start_id}), no end token ({ids.end_id}) and no padding "
+            f"({ids.pad_id}) in between",
+            value=array.tolist(),
         )
     return dataclasses.replace(prefix, tokens=array)

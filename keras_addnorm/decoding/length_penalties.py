@@ -24,6 +24,7 @@ from keras import ops
 
 from keras_addnorm.basics import Table
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.fields import from_fields
 from keras_addnorm.decoding.checks import require_layer
 
@@ -156,9 +157,8 @@ def get(identifier: LengthPenaltyLike) -> LengthPenalty:
 
 def _check_alpha(alpha: float) -> None:
     if not is_number(alpha):
-        raise ValueError(
-            "The exponent of a length penalty has to be a number, finite in float32. "
-            f"Received: alpha={alpha!r}"
+        raise ArgumentError(
+            "The exponent of a length penalty has to be a number, finite in float32.", alpha=alpha
         )
 
 
@@ -187,12 +187,13 @@ def require_scores(penalty: LengthPenalty, max_length: int, *, may_compute: bool
     if not fits.all():
         place = int(np.flatnonzero(~fits)[-1])
         length, log = place + 1, logs[place]
-        raise ValueError(
+        raise ArgumentError(
             "Scores are sums of log-probabilities divided by the length penalty, and float32 "
-            "could not tell them apart. Expected a divisor between "
-            f"{_SMALLEST_OF_A_TOKEN * length:.0e} and {_LARGEST:.0e} for {length} tokens. "
-            f"Received: {penalty}, which divides by about 1e{log / math.log(10):+.0f} there. "
-            "Take an exponent nearer to 0, or a smaller max_length."
+            "could not tell them apart.",
+            f"a divisor between {_SMALLEST_OF_A_TOKEN * length:.0e} and {_LARGEST:.0e} for "
+            f"{length} tokens",
+            "Take an exponent nearer to 0, or a smaller `max_length`.",
+            received=f"{penalty}, which divides by about 1e{log / math.log(10):+.0f} there",
         )
 
 
@@ -229,9 +230,10 @@ class CoveragePenalty:
 
     def __post_init__(self) -> None:
         if not is_number(self.beta, above=0, most=_HEAVIEST):
-            raise ValueError(
-                f"The weight of a coverage penalty has to be above 0 and at most {_HEAVIEST}. "
-                f"Received: beta={self.beta!r}. 0 as `coverage_penalty` means none."
+            raise ArgumentError(
+                f"The weight of a coverage penalty has to be above 0 and at most {_HEAVIEST}.",
+                remedy="0 as `coverage_penalty` means none.",
+                beta=self.beta,
             )
         require_layer(self.layer)
 

@@ -8,6 +8,7 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole, require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding.greedy import ChooseTokens, search_rows
 from keras_addnorm.decoding.length_penalties import CoverageLike, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
@@ -69,20 +70,19 @@ class Sample(Strategy):
 
     def __post_init__(self) -> None:
         if not is_number(self.temperature, least=_COLDEST):
-            raise ValueError(
-                f"The temperature has to be at least {_COLDEST} and finite in float32. Received: "
-                f"temperature={self.temperature!r}. For the most probable token at each step, use "
-                "Greedy()."
+            raise ArgumentError(
+                f"The temperature has to be at least {_COLDEST} and finite in float32.",
+                remedy="For the most probable token at each step, use Greedy().",
+                temperature=self.temperature,
             )
         if self.top_k is not None:
             require_int("Nothing would be left to draw from.", top_k=self.top_k)
         if self.top_p is not None and not is_number(self.top_p, above=0, most=1):
-            raise ValueError(
-                "`top_p` is a share of the probability. Expected 0 < top_p <= 1. Received: "
-                f"{self.top_p!r}"
+            raise ArgumentError(
+                "`top_p` is a share of the probability.", "0 < `top_p` <= 1", top_p=self.top_p
             )
         if not is_whole(self.seed, -(2**31), 2**31 - 1):
-            raise ValueError(f"A seed has 32 bits. Expected an int32. Received: {self.seed!r}")
+            raise ArgumentError("A seed has 32 bits.", "an int32", value=self.seed)
         require_int("There is nothing to return.", num_return=self.num_return)
         self.resolve_penalties()
 

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.decoding.checks import (
     check_ids,
     check_length,
@@ -64,14 +65,16 @@ def score(
         ValueError: If the ids do not fit, or the number is negative.
     """
     if isinstance(model, type) or not hasattr(model, "decode_sequence"):
-        raise TypeError(
-            "Outputs are scored in one pass. Expected a Seq2SeqTransformer, or a model with the "
-            f"method decode_sequence. Received: {model!r:.80}"
+        raise ArgumentTypeError(
+            "Outputs are scored in one pass.",
+            "a Seq2SeqTransformer, or a model with the method decode_sequence",
+            value=model,
         )
     if not is_whole(num_free_tokens, 0):
-        raise ValueError(
-            "Tokens that cost nothing are counted from the beginning of an output. Expected an "
-            f"int num_free_tokens >= 0. Received: {num_free_tokens!r}"
+        raise ArgumentError(
+            "Tokens that cost nothing are counted from the beginning of an output.",
+            "an int `num_free_tokens` >= 0",
+            num_free_tokens=num_free_tokens,
         )
     source_ids = check_source_ids(source_ids, DecoderInfo.of(model))
     target_ids = _check_target_ids(target_ids, len(source_ids), DecoderInfo.of(model))
@@ -165,9 +168,10 @@ def teacher_forced(
 def _check_target_ids(target_ids: Any, batch_size: int, info: DecoderInfo) -> np.ndarray:
     array = id_array("target", target_ids)
     if array.ndim not in (2, 3) or len(array) != batch_size:
-        raise ValueError(
-            "Target ids do not go with the source ids. Expected shape (batch, length) or (batch, "
-            f"outputs, length) with a batch of {batch_size}. Received: {array.shape}"
+        raise ArgumentError(
+            "Target ids do not go with the source ids.",
+            f"shape (batch, length) or (batch, outputs, length) with a batch of {batch_size}",
+            value=array.shape,
         )
     check_ids("target", array, info.target_vocabulary_size)
     holds_start = array == info.start_id
@@ -175,9 +179,11 @@ def _check_target_ids(target_ids: Any, batch_size: int, info: DecoderInfo) -> np
         goes_on = (array[..., 1:] != info.pad_id).any(-1, keepdims=True)
         holds_start = holds_start[..., :1] & goes_on
     if holds_start.any():
-        raise ValueError(
-            "Target ids hold the start token, which the model never generates. Expected tokens, "
-            f"end token, padding. Received the id {info.start_id}. Leave the first column out."
+        raise ArgumentError(
+            "Target ids hold the start token, which the model never generates.",
+            "tokens, end token, padding",
+            "Leave the first column out.",
+            received=f"the id {info.start_id}",
         )
     check_padding("target", array, info.pad_id)
     check_length("target", array.shape[-1], info.num_positions)

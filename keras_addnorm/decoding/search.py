@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.decoding import constraints as rules
 from keras_addnorm.decoding import length_penalties, strategies
@@ -107,10 +108,11 @@ class Search:
         if self.shortlist is not None:
             require_type("A shortlist", self.shortlist, Shortlist)
             if prefix is not None:
-                raise ValueError(
-                    "A target prefix may hold any token, a shortlist leaves most of them out. "
-                    "Expected one of the two. Received both: leave `shortlist` out where outputs "
-                    "have to begin so."
+                raise ArgumentError(
+                    "A target prefix may hold any token, a shortlist leaves most of them out.",
+                    "one of the two",
+                    "Leave `shortlist` out where outputs have to begin so.",
+                    received="both",
                 )
 
     @property
@@ -129,11 +131,13 @@ class Search:
             width = num_beams or 1
             return Greedy(penalty) if width == 1 else Beam(width, penalty)
         if num_beams is not None or length_penalty is not None:
-            raise ValueError(
-                "The search is described twice. Expected either `strategy` or the short way with "
-                f"`num_beams` and `length_penalty`. Received: strategy={self.strategy!r}, "
-                f"num_beams={num_beams!r}, length_penalty={length_penalty!r}. Put them into the "
-                "strategy, such as Beam(num_beams=4, length_penalty=0.6)."
+            raise ArgumentError(
+                "The search is described twice.",
+                "either `strategy` or the short way with `num_beams` and `length_penalty`",
+                "Put them into the strategy, such as Beam(num_beams=4, length_penalty=0.6).",
+                strategy=self.strategy,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
             )
         return strategies.get(self.strategy)
 
@@ -153,14 +157,16 @@ class Search:
         """
         max_length = model.max_length if self.max_length is None else self.max_length
         if max_length is None:
-            raise ValueError(
-                "Nothing says how long outputs may be. Expected max_length, for a decoder without "
-                "a `config.max_length`. Received: None"
+            raise ArgumentError(
+                "Nothing says how long outputs may be.",
+                "`max_length`, for a decoder without a `config.max_length`",
+                value=None,
             )
         if model.num_positions is not None and max_length > model.num_positions:
-            raise ValueError(
-                "The model has learned positions and cannot generate past them. Expected "
-                f"max_length <= {model.num_positions}. Received: {max_length}"
+            raise ArgumentError(
+                "The model has learned positions and cannot generate past them.",
+                f"`max_length` <= {model.num_positions}",
+                max_length=max_length,
             )
         strategy = self.chosen
         length_penalties.require_scores(self.penalty, max_length, may_compute=may_compute)
@@ -199,9 +205,10 @@ class Search:
         if prefix is None:
             prefix = Prefix(begins, is_free) if begins else None
         elif id_array("target prefix", prefix.tokens).ndim != 1:
-            raise ValueError(
-                "A target prefix is the same for all sentences here. Expected tokens of shape "
-                f"(length,). Received: {prefix.tokens!r:.80}"
+            raise ArgumentError(
+                "A target prefix is the same for all sentences here.",
+                "tokens of shape (length,)",
+                value=prefix.tokens,
             )
         elif begins:
             prefix = dataclasses.replace(prefix, tokens=[*begins, *prefix.tokens])
@@ -287,10 +294,11 @@ def takes_search(*without: str, **defaults: Any) -> Callable[[Callable[..., R]],
                     given |= {k: v for k, v in defaults.items() if given.get(k) is None}
                 search = Search(**given)
             elif said := [name for name, value in given.items() if _is_said(name, value)]:
-                raise ValueError(
-                    "The search is described twice. Expected either `search` or its options. "
-                    f"Received both: {search!r:.200}, and {', '.join(said)}. Put these into the "
-                    f"search: dataclasses.replace(search, {said[0]}=...)."
+                raise ArgumentError(
+                    "The search is described twice.",
+                    "either `search` or its options",
+                    f"Put these into the search: dataclasses.replace(search, {said[0]}=...).",
+                    received=f"both: {search!r:.200}, and {', '.join(said)}",
                 )
             else:
                 require_type("`search`", search, Search)

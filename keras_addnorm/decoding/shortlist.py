@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole, require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import require_type
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -125,9 +126,10 @@ class Lexicon:
         except OSError:
             raise
         except Exception as error:  # What a zip without sense leads to.
-            raise ValueError(
-                f"Expected a file with a whole lexicon. Received: {path}, which is none, "
-                "or not whole. Delete it, to have it estimated again."
+            raise ArgumentError(
+                expected="a file with a whole lexicon",
+                remedy="Delete it, to have it estimated again.",
+                received=f"{path}, which is none, or not whole",
             ) from error
 
 
@@ -156,9 +158,10 @@ def _sentences(
 
 def _listed(pairs: Any) -> Iterable[Any]:
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
-        raise ValueError(
-            "A lexicon is estimated from sentence pairs. Expected a list of two rows of ids each. "
-            f"Received: {pairs!r:.80}"
+        raise ArgumentError(
+            "A lexicon is estimated from sentence pairs.",
+            "a list of two rows of ids each",
+            value=pairs,
         )
     return pairs
 
@@ -173,9 +176,8 @@ def _ids_of(pair: Any) -> tuple[np.ndarray, np.ndarray]:
     except (TypeError, ValueError):
         are_ids = False
     if not are_ids:
-        raise ValueError(
-            "A lexicon is estimated from sentence pairs. Expected two rows of integer ids. "
-            f"Received: {pair!r:.80}"
+        raise ArgumentError(
+            "A lexicon is estimated from sentence pairs.", "two rows of integer ids", value=pair
         )
     return source.astype("int64"), target.astype("int64")
 
@@ -183,9 +185,11 @@ def _ids_of(pair: Any) -> tuple[np.ndarray, np.ndarray]:
 def _check(side: str, sentences: Sequence[np.ndarray], vocabulary_size: int) -> None:
     low, high = min(map(np.min, sentences)), max(map(np.max, sentences))
     if low < 0 or high >= vocabulary_size:
-        raise ValueError(
-            f"A {side} id lies outside the vocabulary. Expected 0 <= id < {vocabulary_size}. "
-            f"Received ids from {low} to {high}. Were the pairs encoded with another tokenizer?"
+        raise ArgumentError(
+            f"A {side} id lies outside the vocabulary.",
+            f"0 <= id < {vocabulary_size}",
+            "Were the pairs encoded with another tokenizer?",
+            received=f"ids from {low} to {high}",
         )
 
 
@@ -273,9 +277,10 @@ class Shortlist:
         require_type("A lexicon", self.lexicon, Lexicon)
         vocabulary_size = self.lexicon.frequencies.shape[0]
         if not is_whole(self.size, 4, vocabulary_size):
-            raise ValueError(
-                "A shortlist has the special tokens and others of the vocabulary. Expected a size "
-                f"from 4 to {vocabulary_size}. Received: {self.size!r}"
+            raise ArgumentError(
+                "A shortlist has the special tokens and others of the vocabulary.",
+                f"a size from 4 to {vocabulary_size}",
+                value=self.size,
             )
 
     @property
@@ -298,16 +303,18 @@ class Shortlist:
             size if size is not None else own for size, own in zip(known, received, strict=True)
         )
         if received != expected:
-            raise ValueError(
-                "The shortlist does not belong to the model. Expected a lexicon of "
-                f"{expected[0]} source and {expected[1]} target tokens. Received: {received[0]} "
-                f"and {received[1]}. Estimate it with the tokenizer of the model."
+            raise ArgumentError(
+                "The shortlist does not belong to the model.",
+                f"a lexicon of {expected[0]} source and {expected[1]} target tokens",
+                "Estimate it with the tokenizer of the model.",
+                received=f"{received[0]} and {received[1]}",
             )
         largest = max(config.pad_id, config.start_id, config.end_id)
         if largest >= self.vocabulary_size:
-            raise ValueError(
-                "The special ids are in every shortlist. Expected ids of the vocabulary, below "
-                f"{self.vocabulary_size}. Received: {largest}"
+            raise ArgumentError(
+                "The special ids are in every shortlist.",
+                f"ids of the vocabulary, below {self.vocabulary_size}",
+                value=largest,
             )
 
     def tokens(self, source_ids: Tensor, ids: SpecialIds) -> Tensor:

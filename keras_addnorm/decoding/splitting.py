@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_addnorm.basics import Table
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.languages import require_language
 from keras_addnorm.decoding.sentence_rules import (
     HAN,
@@ -69,9 +70,8 @@ class _AtSentenceEnds(Splitting):
 
     def __post_init__(self) -> None:
         if not isinstance(self.language, str | None):
-            raise ValueError(
-                "A language has a name. Expected a str, such as 'de', or None. "
-                f"Received: {self.language!r:.80}"
+            raise ArgumentError(
+                "A language has a name.", "a str, such as 'de', or None", value=self.language
             )
         if self.language is not None:
             require_language("language", self.language)
@@ -179,7 +179,7 @@ def split(text: str, splitting: SplittingLike = "sentences") -> list[str]:
         ['Dr. Cox paid $3.50. ', 'He left!']
     """
     if not isinstance(text, str):
-        raise TypeError(f"A text is split. Expected a str. Received: {text!r:.80}")
+        raise ArgumentTypeError("A text is split.", "a str", value=text)
     rules = get(splitting).rules
     if rules is None:
         return [text]
@@ -275,9 +275,10 @@ def make_segments(
 def require_room(way: Splitting, longest: int) -> None:
     """Raise a `ValueError` if the model reads no tokens of a text that are to be divided."""
     if longest < 1 and not way.cuts_off:
-        raise ValueError(
-            "The model reads the end token and no other, so that no text can be divided for it. "
-            f"Expected a config with max_length >= 2. Received: max_length={longest + 1}."
+        raise ArgumentError(
+            "The model reads the end token and no other, so that no text can be divided for it.",
+            "a config with `max_length` >= 2",
+            max_length=longest + 1,
         )
 
 

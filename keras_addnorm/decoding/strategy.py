@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import keras
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.constraints import View
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -134,10 +135,11 @@ def _with_coverage(
 ) -> StepModel:
     """Return the model with the attention that each source token has received in its cache."""
     if source_mask is None:
-        raise ValueError(
-            "A coverage penalty needs a source that is attended to. Expected a decoder whose "
-            "`encode` returns a memory and its padding mask. Received: None. Leave "
-            "`coverage_penalty` out."
+        raise ArgumentError(
+            "A coverage penalty needs a source that is attended to.",
+            "a decoder whose `encode` returns a memory and its padding mask",
+            "Leave `coverage_penalty` out.",
+            value=None,
         )
     cache = model.cache
     unread = ops.zeros(ops.shape(source_mask), dtype="float32")

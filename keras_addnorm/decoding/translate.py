@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.decoding import length_penalties
@@ -82,10 +83,7 @@ def translate(
     # A generator can be read once only: first make a list of it, then look into it.
     texts = list(texts) if is_list else texts
     if not is_list or not all(isinstance(text, str) for text in texts):
-        raise ValueError(
-            "translate works on a list of sentences. Expected a list of str. "
-            f"Received: {texts!r:.80}"
-        )
+        raise ArgumentError("translate works on a list of sentences.", "a list of str", value=texts)
     texts = list(map(meaningful_text, texts))
     require_int("`batch_size` sentences are decoded together.", batch_size=batch_size)
     _require_model_and_tokenizer(model, tokenizer)
@@ -184,10 +182,11 @@ def _text_format(
     languages = source_language, target_language
     if not hasattr(tokenizer, "with_languages"):
         if languages != (None, None):
-            raise ValueError(
-                "The tokenizer says nowhere how a language is named. Expected a TokenizerPair with "
-                f"a text format. Received: source_language={source_language!r}, "
-                f"target_language={target_language!r} and a {type(tokenizer).__name__}"
+            raise ArgumentError(
+                "The tokenizer says nowhere how a language is named.",
+                "a TokenizerPair with a text format",
+                received=f"source_language={source_language!r}, "
+                f"target_language={target_language!r} and a {type(tokenizer).__name__}",
             )
         return EndOnly(config.end_id)
     if languages != (None, None):
@@ -197,21 +196,25 @@ def _text_format(
 
 def _require_model_and_tokenizer(model: Any, tokenizer: Any) -> None:
     if not hasattr(model, "config") or not hasattr(model, "generate"):
-        raise TypeError(
-            "translate needs a model with a config and a search. Expected a Seq2SeqTransformer. "
-            f"Received: {model!r:.80}"
+        raise ArgumentTypeError(
+            "translate needs a model with a config and a search.",
+            "a Seq2SeqTransformer",
+            value=model,
         )
     for side in ("source", "target"):
         if not hasattr(getattr(tokenizer, side, tokenizer), "vocabulary_size"):
-            raise TypeError(
-                "translate needs the tokenizer of the model. Expected a tokenizer for both sides, "
-                f"or a TokenizerPair. Received: {tokenizer!r:.80}"
+            raise ArgumentTypeError(
+                "translate needs the tokenizer of the model.",
+                "a tokenizer for both sides, or a TokenizerPair",
+                value=tokenizer,
             )
 
 
 def _check_vocabulary(side: str, received: int, expected: int) -> None:
     if received != expected:
-        raise ValueError(
-            f"The tokenizer does not belong to the model. Expected a {side} vocabulary of "
-            f"{expected} tokens. Received: {received}. Load the tokenizer that was saved with it."
+        raise ArgumentError(
+            "The tokenizer does not belong to the model.",
+            f"a {side} vocabulary of {expected} tokens",
+            "Load the tokenizer that was saved with it.",
+            value=received,
         )

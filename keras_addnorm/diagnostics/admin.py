@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.observe import SublayerRecord, observe
 from keras_addnorm.layers.sublayers import named_add_norms
 
@@ -59,9 +60,10 @@ def initialize_admin(model: keras.Model | keras.layers.Layer, batch: Any) -> dic
         if add_norm.skip_scale is not None
     }
     if not scales:
-        raise ValueError(
-            "This model has no skip connection to set. Expected a model built with "
-            f"scheme='admin'. Received: {model!r}"
+        raise ArgumentError(
+            "This model has no skip connection to set.",
+            "a model built with scheme='admin'",
+            value=model,
         )
     for scale in scales.values():
         scale.assign(np.ones(scale.shape))

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.label_fonts import fitting_fonts
 from keras_addnorm.models.checks import check_inputs
 from keras_addnorm.models.seq2seq import require_model
@@ -145,14 +146,15 @@ def plot_attention(
         if isinstance(labels, str | None) or not all(
             isinstance(each, str) for each in _each(labels)
         ):
-            raise ValueError(f"Expected {name} as a list of strings. Received: {labels!r:.80}")
+            raise ArgumentError(expected=f"{name} as a list of strings", value=labels)
     weights = np.asarray(weights)
     expected = (len(query_labels), len(key_labels))
     are_numbers = weights.dtype.kind in "biuf"
     if not are_numbers or weights.ndim not in (2, 3, 4) or weights.shape[-2:] != expected:
-        raise ValueError(
-            "The attention weights do not fit their labels. Expected (T, S), (H, T, S) or "
-            f"(L, H, T, S) with T, S = {expected}. Received: {weights.shape}, {weights.dtype}."
+        raise ArgumentError(
+            "The attention weights do not fit their labels.",
+            f"(T, S), (H, T, S) or (L, H, T, S) with T, S = {expected}",
+            received=f"{weights.shape}, {weights.dtype}",
         )
     panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)
     caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
@@ -186,9 +188,10 @@ def _each(labels: Any) -> Iterable[Any]:
 def _one_row(ids: Any, name: str) -> np.ndarray:
     row = np.asarray(ids)
     if row.ndim != 1 or row.size == 0 or not np.issubdtype(row.dtype, np.integer):
-        raise ValueError(
-            f"`{name}` has to be one sentence. Expected a non-empty row of integer ids. "
-            f"Received: shape {row.shape}, {row.dtype}."
+        raise ArgumentError(
+            f"`{name}` has to be one sentence.",
+            "a non-empty row of integer ids",
+            received=f"shape {row.shape}, {row.dtype}",
         )
     return row[None].astype("int32")
 

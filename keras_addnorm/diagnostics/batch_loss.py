@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.models.checks import check_data, require_loss_of_logits
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
@@ -21,9 +22,11 @@ Batch = tuple[Any, Any, Any]
 def parts_of(batch: Any) -> Batch:
     """Return inputs, labels and sample weights, or raise a `ValueError` if a batch has others."""
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        raise ValueError(
-            "A batch has two or three parts. Expected (inputs, labels), or (inputs, labels, sample "
-            f"weights), as the training pipeline has them. Received: {batch!r:.80}"
+        raise ArgumentError(
+            "A batch has two or three parts.",
+            "(inputs, labels), or (inputs, labels, sample weights), as the training pipeline has "
+            "them",
+            value=batch,
         )
     inputs, labels, *weights = batch
     return inputs, labels, weights[0] if weights else None
@@ -34,10 +37,11 @@ def require_loss(loss: LossLike | None) -> None:
     if isinstance(loss, str):
         keras.losses.get(loss)  # Says which names there are.
     elif loss is not None and not callable(loss):
-        raise ValueError(
-            "A loss is a function of labels and outputs. Expected one, the name of one, or None "
-            f"for that of the model. Received: {loss!r:.80}. Several losses, their weights and "
-            "those of several outputs go to `compile`."
+        raise ArgumentError(
+            "A loss is a function of labels and outputs.",
+            "one, the name of one, or None for that of the model",
+            "Several losses, their weights and those of several outputs go to `compile`.",
+            value=loss,
         )
 
 
@@ -87,9 +91,11 @@ class BatchLoss:
             else:
                 loss = self._reduced(labels, outputs, weights)
         if tuple(ops.shape(loss)):
-            raise ValueError(
-                "A loss to look at is one number for the batch. Expected a scalar. Received a "
-                f"tensor of shape {tuple(ops.shape(loss))}: has a loss the reduction None?"
+            raise ArgumentError(
+                "A loss to look at is one number for the batch.",
+                "a scalar",
+                "Has a loss the reduction None?",
+                received=f"a tensor of shape {tuple(ops.shape(loss))}",
             )
         return loss
 
@@ -111,11 +117,12 @@ class BatchLoss:
                 x=inputs, y=labels, y_pred=outputs, sample_weight=weights, training=training
             )
         if loss is None:
-            raise ValueError(
-                "There is no loss to look at. Expected a compiled model, or `loss`. Received "
-                f"{model!r:.80}, which was not compiled with one, and loss=None. For logits "
-                "(batch, length, vocabulary) and token ids, pass "
-                "MaskedSparseCategoricalCrossentropy(pad_id=...)."
+            raise ArgumentError(
+                "There is no loss to look at.",
+                "a compiled model, or `loss`",
+                "For logits (batch, length, vocabulary) and token ids, pass "
+                "MaskedSparseCategoricalCrossentropy(pad_id=...).",
+                received=f"{model!r:.80}, which was not compiled with one, and loss=None",
             )
         return loss(labels, outputs, weights)
 

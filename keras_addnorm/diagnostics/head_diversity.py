@@ -9,6 +9,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.attention_maps import attention_scores
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.head_diversity import HeadDiversity
@@ -73,9 +74,10 @@ def head_diversity(model: Any, source_ids: Any, target_ids: Any) -> list[HeadDif
     require_model(model)
     source, target = id_array("source", source_ids), id_array("target", target_ids)
     if source.ndim != 2 or target.ndim != 2:
-        raise ValueError(
-            "Head diversity is measured on a batch. Expected source_ids (B, S) and target_ids "
-            f"(B, T). Received: {source.shape} and {target.shape}"
+        raise ArgumentError(
+            "Head diversity is measured on a batch.",
+            "`source_ids` (B, S) and `target_ids` (B, T)",
+            received=f"{source.shape} and {target.shape}",
         )
     check_ids("source", source, model.config.source_vocabulary_size)
     check_ids("target", target, model.config.target_vocabulary_size)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics import statistics
 from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of
@@ -112,9 +113,10 @@ def inspect(
         model(inputs, training=False)
     records = {record.name: record for record in observation}
     if not records:
-        raise ValueError(
-            "No sublayer ran. Expected the model to merge at least one sublayer's output. "
-            f"Received: {model!r}, whose Add & Norm layers {list(sublayers)} were not called."
+        raise ArgumentError(
+            "No sublayer ran.",
+            "the model to merge at least one sublayer's output",
+            received=f"{model!r}, whose Add & Norm layers {list(sublayers)} were not called",
         )
     probes = {name: ops.zeros_like(record.residual) for name, record in records.items()}
     gradients = gradients_of(batch_loss, parts, probes)
@@ -145,9 +147,8 @@ def inspect(
 
 def _require_type(name: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind | None):
-        raise ValueError(
-            f"`{name}` is of another type. Expected a {kind.__name__}, or None. "
-            f"Received: {value!r:.80}"
+        raise ArgumentError(
+            f"`{name}` is of another type.", f"a {kind.__name__}, or None", value=value
         )
 
 
@@ -271,8 +272,9 @@ def _tokens(name: str, sentence: Sentence) -> tuple[Sequence[str], Sequence[str]
 
 def _labels(tokens: Sequence[str], length: int) -> tuple[str, ...]:
     if len(tokens) != length:
-        raise ValueError(
-            "The tokens of the sentence do not fit its ids. Expected one token for each id, "
-            f"{length} of them. Received: {len(tokens)}, {list(tokens)}"
+        raise ArgumentError(
+            "The tokens of the sentence do not fit its ids.",
+            f"one token for each id, {length} of them",
+            received=f"{len(tokens)}, {list(tokens)}",
         )
     return tuple(tokens)

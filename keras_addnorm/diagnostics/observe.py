@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.sublayers import named_add_norms
 from keras_addnorm.schemes import State, StreamState
 
@@ -138,14 +139,16 @@ def require_places(what: str, offsets: Any, places: Iterable[str]) -> None:
     """Raise a `ValueError` unless offsets, if any, are by the names of sublayers."""
     places = list(places)
     if not isinstance(offsets, Mapping | None):
-        raise ValueError(
-            f"`{what}` are by the names of sublayers. Expected a dict with names among {places}. "
-            f"Received: {offsets!r:.80}"
+        raise ArgumentError(
+            f"`{what}` are by the names of sublayers.",
+            f"a dict with names among {places}",
+            value=offsets,
         )
     if unknown := sorted(map(str, set(offsets or ()) - set(places))):
-        raise ValueError(
-            f"There is no such sublayer to add an offset to. Expected names among {places}. "
-            f"Received: {unknown}"
+        raise ArgumentError(
+            "There is no such sublayer to add an offset to.",
+            f"names among {places}",
+            value=unknown,
         )
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.batch_loss import LossLike, require_loss
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.layers.pruned import require_sublayers
@@ -96,23 +97,23 @@ class Validation:
 
     def __post_init__(self) -> None:
         if self.data is None and not self.sources:
-            raise ValueError(
-                "There is nothing to validate on. Expected `data`, `sources` or both. "
-                "Received neither."
+            raise ArgumentError(
+                "There is nothing to validate on.", "`data`, `sources` or both", received="neither"
             )
         require_loss(self.loss)
         bleu_tokenizer(self.language)
         if self.sources and not callable(self.translate):
-            raise ValueError(
-                "The sources need someone to translate them. Expected `translate`, a function of "
-                f"a model and texts. Received: {self.translate!r:.80}"
+            raise ArgumentError(
+                "The sources need someone to translate them.",
+                "`translate`, a function of a model and texts",
+                translate=self.translate,
             )
         if self.sources:
             checked_texts(self.sources, "sources")
             if len(checked_texts(self.references, "references")) != len(self.sources):
-                raise ValueError(
-                    "Each source needs one reference. Received "
-                    f"{len(self.sources)} sources and {len(self.references)} references."
+                raise ArgumentError(
+                    "Each source needs one reference.",
+                    received=f"{len(self.sources)} sources and {len(self.references)} references",
                 )
 
     def __call__(self, model: Seq2SeqTransformer) -> dict[str, float]:
@@ -180,14 +181,16 @@ def prune(
     """
     config = require_model(model).config
     if not isinstance(sublayers, Report | Iterable):
-        raise ValueError(
-            "Sublayers are left out by their names. Expected a list of names, or a Report. "
-            f"Received: {sublayers!r:.80}"
+        raise ArgumentError(
+            "Sublayers are left out by their names.",
+            "a list of names, or a Report",
+            value=sublayers,
         )
     if evaluate is not None and not callable(evaluate):
-        raise ValueError(
-            "`evaluate` scores a model. Expected a function of a model, such as a Validation, or "
-            f"None. Received: {evaluate!r:.80}"
+        raise ArgumentError(
+            "`evaluate` scores a model.",
+            "a function of a model, such as a Validation, or None",
+            evaluate=evaluate,
         )
     names = require_sublayers(_names(sublayers), config.sublayer_names)
     pruned = rebuild(model, pruned_sublayers=(*config.pruned_sublayers, *names))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.report_data import (
     AttentionMap,
     AttentionStatistics,
@@ -86,9 +87,11 @@ class Report(ReportData):
             ValueError: If it is of another format.
         """
         if values.get("format") != FORMAT:
-            raise ValueError(
-                f"This is no report that can be read. Expected format {FORMAT}. "
-                f"Received: {values.get('format')!r}. Inspect the model again with this version."
+            raise ArgumentError(
+                "This is no report that can be read.",
+                f"format {FORMAT}",
+                "Inspect the model again with this version.",
+                value=values.get("format"),
             )
         values = _unplain(values)
         return cls(

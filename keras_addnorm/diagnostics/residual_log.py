@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +99,10 @@ class _Log(Generic[Row]):
         whole, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
         header, *lines = csv.reader(io.StringIO(whole))
         if tuple(header) != self._columns:
-            raise ValueError(
-                f"{str(self.path)!r} is not a log of ResidualMonitor. Expected the columns "
-                f"{', '.join(self._columns)}. Received: {', '.join(header)}."
+            raise ArgumentError(
+                f"{str(self.path)!r} is not a log of ResidualMonitor.",
+                f"the columns {', '.join(self._columns)}",
+                received=", ".join(header),
             )
         return [self._read(line) for line in lines]
 

@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole, to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of, require_loss
 from keras_addnorm.diagnostics.compiled import compiled
@@ -90,14 +91,14 @@ class ResidualMonitor(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         if not is_whole(every, 1):
-            raise ValueError(
-                f"`every` has to be positive. Expected an int >= 1. Received: {every!r}"
-            )
+            raise ArgumentError("`every` has to be positive.", "an int >= 1", every=every)
         self.every = int(every)
         if csv is None and tensorboard is None:
-            raise ValueError(
-                "The monitor has nowhere to write to. Expected `csv`, `tensorboard` or both. "
-                "Received neither. Pass csv='residuals.csv'."
+            raise ArgumentError(
+                "The monitor has nowhere to write to.",
+                "`csv`, `tensorboard` or both",
+                "Pass `csv='residuals.csv'`.",
+                received="neither",
             )
         self.batch = parts_of(batch)
         require_loss(loss)
@@ -163,9 +164,10 @@ class ResidualMonitor(keras.callbacks.Callback):
             self.model(inputs, training=False)
         except Exception as error:
             shapes = keras.tree.map_structure(np.shape, self.batch)
-            raise ValueError(
-                "The model does not take the monitor's batch. Expected inputs and labels as the "
-                f"training data have them. Received shapes: {shapes}."
+            raise ArgumentError(
+                "The model does not take the monitor's batch.",
+                "inputs and labels as the training data have them",
+                received=f"shapes: {shapes}",
             ) from error
 
     def _record(self) -> None:

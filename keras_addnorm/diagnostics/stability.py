@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_addnorm import schemes
 from keras_addnorm.basics.argument_checks import is_number, is_whole, require_gain, require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics.gradients import loss_gradients
 from keras_addnorm.diagnostics.observe import Observation, observe
@@ -248,14 +249,12 @@ def predict_stability(
         Xiong et al., 2020 (warm-up).
     """
     if not isinstance(config, Seq2SeqConfig):
-        raise ValueError(
-            "A forecast is about a model's shape. Expected a Seq2SeqConfig. "
-            f"Received: {config!r:.80}"
-        )
+        raise ArgumentError("A forecast is about a model's shape.", "a Seq2SeqConfig", value=config)
     if not isinstance(thresholds, StabilityThresholds | None):
-        raise ValueError(
-            "Numbers become a verdict at thresholds. Expected StabilityThresholds, or None. "
-            f"Received: {thresholds!r:.80}"
+        raise ArgumentError(
+            "Numbers become a verdict at thresholds.",
+            "StabilityThresholds, or None",
+            value=thresholds,
         )
     require_int("A seed draws the weights.", least=0, seed=seed)
     _check(learning_rate, max_width, max_vocabulary_size, batch_size, length)
@@ -326,17 +325,21 @@ def _norm_names(config: Seq2SeqConfig) -> set[str]:
 
 def _check(learning_rate: float, width: int, vocabulary: int, batch: int, length: int) -> None:
     if not is_number(learning_rate, above=0):
-        raise ValueError(
-            "A forecast is about a learning rate. Expected a finite number above 0. "
-            f"Received: learning_rate={learning_rate!r}. Pass the peak of your schedule."
+        raise ArgumentError(
+            "A forecast is about a learning rate.",
+            "a finite number above 0",
+            "Pass the peak of your schedule.",
+            learning_rate=learning_rate,
         )
     least = {"max_width": 4, "max_vocabulary_size": 16, "batch_size": 2, "length": 3}
     received = dict(zip(least, (width, vocabulary, batch, length), strict=True))
     for name, size in received.items():
         if not is_whole(size, least[name]):
-            raise ValueError(
+            raise ArgumentError(
                 "There is too little to look at. Tokens can be told apart only among several "
-                f"sequences and positions. Expected {name} >= {least[name]}. Received: {size!r}"
+                "sequences and positions.",
+                f"{name} >= {least[name]}",
+                value=size,
             )
 
 

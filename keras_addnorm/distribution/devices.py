@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.distribution.layouts import is_count, model_parallel_layout
 from keras_addnorm.distribution.processes import join_processes, process_count, process_index
 
@@ -123,10 +124,11 @@ ONE_DEVICE = OneDevice()
 
 def _one(devices_per_model: int) -> Devices:
     if process_count() > 1:
-        raise ValueError(
-            f"{process_count()} processes were started, and nothing says what they share. Expected "
-            "training.distribution of data or model, received none. Pass --distribution, or unset "
-            "the KERAS_DISTRIBUTION_ variables."
+        raise ArgumentError(
+            f"{process_count()} processes were started, and nothing says what they share.",
+            "`training.distribution` of data or model",
+            "Pass --distribution, or unset the KERAS_DISTRIBUTION_ variables.",
+            received="none",
         )
     return ONE_DEVICE
 
@@ -145,10 +147,11 @@ def _model_parallel(devices_per_model: int) -> Devices:
     local, everywhere = jax.local_device_count(), jax.device_count()
     spread = devices_per_model or local
     if spread > local or local % spread:
-        raise ValueError(
+        raise ArgumentError(
             "A copy of the weights has to lie on devices of one process, so that each process can "
-            f"write it down and none waits for another's network in each layer. Expected a divisor "
-            f"of its {local} devices, received devices_per_model={spread}."
+            "write it down and none waits for another's network in each layer.",
+            f"a divisor of its {local} devices",
+            devices_per_model=spread,
         )
     mesh = keras.distribution.DeviceMesh((everywhere // spread, spread), ("batch", "model"))
     return ShardedDevices(
@@ -188,17 +191,19 @@ def get(name: str, devices_per_model: int = 0) -> Devices:
         (1, (0, 1))
     """
     if not isinstance(name, str) or name not in _CHOICES:
-        raise ValueError(f"Expected a distribution of {', '.join(_CHOICES)}. Received {name!r}.")
+        raise ArgumentError(expected=f"a distribution of {', '.join(_CHOICES)}", value=name)
     if not is_count(devices_per_model):
-        raise ValueError(
-            "A copy of the weights lies on devices. Expected an int devices_per_model >= 0. "
-            f"Received: {devices_per_model!r}"
+        raise ArgumentError(
+            "A copy of the weights lies on devices.",
+            "an int `devices_per_model` >= 0",
+            devices_per_model=devices_per_model,
         )
     join_processes()
     backend = keras.backend.backend()
     if backend not in _CHOICES[name]:
-        raise ValueError(
-            f"The distribution {name!r} needs the backend {' or '.join(_CHOICES[name])}. Received "
-            f"{backend!r}. Set KERAS_BACKEND={next(reversed(_CHOICES[name]))}."
+        raise ArgumentError(
+            f"The distribution {name!r} needs the backend {' or '.join(_CHOICES[name])}.",
+            remedy=f"Set KERAS_BACKEND={next(reversed(_CHOICES[name]))}.",
+            value=backend,
         )
     return _CHOICES[name][backend](devices_per_model)

@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
+
 # `{axis}` is the mesh's axis over which a copy of the weights is spread. Paths are those of
 # variables: the stacks' names differ from model to model, those of the projections never.
 # Heads lie side by side in the columns of query, key and value, and in the rows of the output:
@@ -96,18 +98,21 @@ def require_divisible(sizes: Mapping[str, int], devices: int) -> None:
         >>> require_divisible({"num_heads": 8, "intermediate_dim": 32}, devices=4)
     """
     if not isinstance(sizes, Mapping) or not all(map(is_count, (devices, *sizes.values()))):
-        raise ValueError(
-            "Devices share sizes. Expected a dict of ints by their names, and an int of devices. "
-            f"Received: {sizes!r:.80} and {devices!r}"
+        raise ArgumentError(
+            "Devices share sizes.",
+            "a dict of ints by their names, and an int of devices",
+            received=f"{sizes!r:.80} and {devices!r}",
         )
     if not devices:
-        raise ValueError("Devices share sizes. Expected devices >= 1. Received: 0")
+        raise ArgumentError("Devices share sizes.", "`devices` >= 1", value=0)
     wrong = [f"{name} = {size}" for name, size in sizes.items() if size % devices]
     if wrong:
-        raise ValueError(
-            f"The weights cannot be spread over {devices} devices. Expected multiples of "
-            f"{devices}, received {', '.join(wrong)}. Change these sizes, or spread a copy of the "
-            "weights over fewer devices (devices_per_model)."
+        raise ArgumentError(
+            f"The weights cannot be spread over {devices} devices.",
+            f"multiples of {devices}",
+            "Change these sizes, or spread a copy of the weights over fewer devices "
+            "(`devices_per_model`).",
+            received=", ".join(wrong),
         )
 
 

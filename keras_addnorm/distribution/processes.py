@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.basics.errors import ArgumentError
+
 _ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 _NUMBER = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 _INDEX = "KERAS_DISTRIBUTION_PROCESS_ID"
@@ -40,10 +42,11 @@ def join_processes() -> None:
     if addresses is None:
         return
     if keras.backend.backend() != "jax":
-        raise ValueError(
-            f"{_ADDRESSES} asks for several processes, which need the JAX backend. Expected "
-            f"KERAS_BACKEND=jax, received {keras.backend.backend()!r}. Set it, or unset "
-            f"{_ADDRESSES}."
+        raise ArgumentError(
+            f"{_ADDRESSES} asks for several processes, which need the JAX backend.",
+            "KERAS_BACKEND=jax",
+            f"Set it, or unset {_ADDRESSES}.",
+            value=keras.backend.backend(),
         )
     import jax
 
@@ -62,9 +65,11 @@ def join_processes() -> None:
 def _number(name: str, meaning: str) -> int:
     value = os.environ.get(name, "")
     if not value.isdecimal():
-        raise ValueError(
-            f"{_ADDRESSES} is set, so {name} has to say {meaning}. Expected a number, received "
-            f"{value!r}. Set it, or {_ADDRESSES}=auto on TPUs, with Slurm and with Open MPI."
+        raise ArgumentError(
+            f"{_ADDRESSES} is set, so {name} has to say {meaning}.",
+            "a number",
+            f"Set it, or {_ADDRESSES}=auto on TPUs, with Slurm and with Open MPI.",
+            value=value,
         )
     return int(value)
 

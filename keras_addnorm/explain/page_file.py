@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
@@ -94,7 +95,7 @@ def page(
         ValueError: If there is no run, or a run has something that the page cannot do.
     """
     if not runs:
-        raise ValueError("A page needs a model. Expected at least one run. Received none.")
+        raise ArgumentError("A page needs a model.", "at least one run", received="none")
     tokenizers: list[BaseTokenizer] = []
     data = {
         "title": title,
@@ -123,9 +124,11 @@ def remade_page(text: str, *, note: str | None = None) -> str:
     """
     found = _DATA.findall(text)
     if len(found) != 1:
-        raise ValueError(
-            f"This is no page of `keras-addnorm explain`. Expected one element with its data, "
-            f'<script ... id="data">. Received {len(found)}. Give the page as it was written.'
+        raise ArgumentError(
+            "This is no page of `keras-addnorm explain`.",
+            'one element with its data, <script ... id="data">',
+            "Give the page as it was written.",
+            value=len(found),
         )
     data = json.loads(found[0])
     if note is not None:

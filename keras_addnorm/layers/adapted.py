@@ -12,6 +12,8 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
+
 Tensor = Any
 
 _WEIGHTS = {"_kernel": "kernel", "_embeddings": "embeddings"}
@@ -97,7 +99,8 @@ def _patterns(filters: Any) -> list[re.Pattern[str]]:
     try:
         return [re.compile(pattern) for pattern in filters]
     except (TypeError, re.error) as error:
-        raise ValueError(
-            "`filters` choose layers by name. Expected a regular expression, a list of them, "
-            f"a function of a layer, or None. Received: {filters!r:.80} ({error})"
+        raise ArgumentError(
+            "`filters` choose layers by name.",
+            "a regular expression, a list of them, a function of a layer, or None",
+            received=f"{filters!r:.80} ({error})",
         ) from error

@@ -14,6 +14,7 @@ import keras
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.argument_checks import require_epsilon, require_share
 from keras_addnorm.basics.arguments import refuse_other_names
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
@@ -198,12 +199,14 @@ class AddNorm(ShapeOfInput):
             self._require_output(f)
             return self(residual, f, padding_mask, training)
         if self._needs_reads and not self._reads and not self._is_of_older_file:
-            raise ValueError(
+            raise ArgumentError(
                 f"The Add & Norm '{self.name}' was given a sublayer's output without a call of "
                 f"branch_input before, and with {self.scheme!r} a sublayer does not read the "
-                "stream x itself. Expected add_norm(x, sublayer); or, in two calls, h = "
-                "add_norm.branch_input(x) and add_norm(x, sublayer(h)). Received: add_norm(x, f). "
-                "Each call of branch_input is for one add_norm(x, f)."
+                "stream x itself.",
+                "add_norm(x, sublayer); or, in two calls, h = add_norm.branch_input(x) and "
+                "add_norm(x, sublayer(h))",
+                "Each call of branch_input is for one add_norm(x, f).",
+                received="add_norm(x, f)",
             )
         y = super().__call__(residual, branch, **_given(options))
         # Not before: a call that fails may be made again.
@@ -297,10 +300,11 @@ class AddNorm(ShapeOfInput):
         parts = self._parts(padding_mask, training, is_read_again=True)
         shape = (*keras.tree.flatten(state)[0].shape[:-1], self._hidden_dim)
         if not _may_be_equal(shape, branch.shape):
-            raise ValueError(
-                "The sublayer's output does not fit the residual stream. Expected both of one "
-                f"shape. Received: residual {shape}, branch {tuple(branch.shape)}. End the "
-                f"sublayer with a projection to {shape[-1]} units."
+            raise ArgumentError(
+                "The sublayer's output does not fit the residual stream.",
+                "both of one shape",
+                f"End the sublayer with a projection to {shape[-1]} units.",
+                received=f"residual {shape}, branch {tuple(branch.shape)}",
             )
         branch = self._branch_dropout(branch, training=training)
         if "branch_norm" not in self._plan.norm_slots:
@@ -388,58 +392,64 @@ class AddNorm(ShapeOfInput):
         is_tree = type(residual) in (list, tuple, dict)
         if not is_tree and all(map(_is_tensor, keras.tree.flatten(residual))):
             return
-        raise TypeError(
-            "Add & Norm takes the stream first, and the sublayer beside it. Expected "
+        raise ArgumentTypeError(
+            "Add & Norm takes the stream first, and the sublayer beside it.",
             "add_norm(x, sublayer), or add_norm(x, f) with the output f of a sublayer that has "
-            f"read add_norm.branch_input(x). Received: {_shown(residual)} as x."
+            "read add_norm.branch_input(x)",
+            received=f"{_shown(residual)} as x",
         )
 
     def _require_sublayer(self, branch: Any, read: bool) -> None:
         # Compared with `is`: rematerialisation on JAX makes tensors of all arguments.
         if branch is None and read is False and not self._is_of_older_file:
-            raise ValueError(
-                f"The sublayer of the Add & Norm '{self.name}' is missing. Expected "
-                "add_norm(x, sublayer), or add_norm.branch_input(x) for what the sublayer reads. "
-                "Received: add_norm(x)."
+            raise ArgumentError(
+                f"The sublayer of the Add & Norm '{self.name}' is missing.",
+                "add_norm(x, sublayer), or add_norm.branch_input(x) for what the sublayer reads",
+                received="add_norm(x)",
             )
 
     def _require_callable(self, sublayer: Any) -> None:
         if isinstance(sublayer, type):
-            raise TypeError(
-                "The sublayer of an Add & Norm is a class, which has no weights. Expected a layer: "
-                f"add_norm(x, {sublayer.__name__}(...)). Received: {_shown(sublayer)}."
+            raise ArgumentTypeError(
+                "The sublayer of an Add & Norm is a class, which has no weights.",
+                f"a layer: add_norm(x, {sublayer.__name__}(...))",
+                received=_shown(sublayer),
             )
         if not callable(sublayer):
-            raise TypeError(
-                "The sublayer of an Add & Norm is called on what it reads. Expected a Keras layer "
-                "or a function, add_norm(x, sublayer), or its output, a tensor. Received: "
-                f"{_shown(sublayer)}."
+            raise ArgumentTypeError(
+                "The sublayer of an Add & Norm is called on what it reads.",
+                "a Keras layer or a function, add_norm(x, sublayer), or its output, a tensor",
+                received=_shown(sublayer),
             )
 
     def _require_output(self, f: Any) -> None:
         if not _is_tensor(f):
-            raise TypeError(
-                "The sublayer of an Add & Norm gave something else than one tensor. Expected F(h) "
-                "of the shape of the stream. Where it gives more, attention weights or a cache, "
-                "call it yourself: h = add_norm.branch_input(x); f, scores = sublayer(h); "
-                f"y = add_norm(x, f). Received: {_shown(f)}."
+            raise ArgumentTypeError(
+                "The sublayer of an Add & Norm gave something else than one tensor.",
+                "F(h) of the shape of the stream. Where it gives more, attention weights or a "
+                "cache, call it yourself: h = add_norm.branch_input(x); f, scores = sublayer(h); "
+                "y = add_norm(x, f)",
+                received=_shown(f),
             )
 
     def _require_free(self, name: str) -> None:
         if hasattr(self, name):
-            raise ValueError(
-                "A part of the scheme's own has a name that AddNorm uses itself. Expected "
-                f"another one. Received: {name!r} from {self.scheme!r}"
+            raise ArgumentError(
+                "A part of the scheme's own has a name that AddNorm uses itself.",
+                "another one",
+                received=f"{name!r} from {self.scheme!r}",
             )
 
     def _make_extra(self, extra: schemes.ExtraLayer, hidden_dim: int) -> keras.layers.Layer:
         self._require_free(extra.name)
         layer = extra.make(hidden_dim, dtype=self.dtype_policy, name=extra.name)
         if not layer.built:
-            raise ValueError(
+            raise ArgumentError(
                 f"The scheme's layer '{extra.name}' has no weights yet, and files could not "
-                f"restore them. Expected a built layer. Received: {layer!r}. Call its `build` with "
-                "the shape of its input before it is returned."
+                "restore them.",
+                "a built layer",
+                "Call its `build` with the shape of its input before it is returned.",
+                value=layer,
             )
         return layer
 

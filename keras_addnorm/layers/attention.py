@@ -12,6 +12,7 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
 from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, takes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
 from keras_addnorm.layers.dropout import Dropout
@@ -415,10 +416,10 @@ class MultiHeadSelfAttention(_PositionedAttention):
         """
         require_sequences(self.name, x=x)
         if (cache is None) != (cache_update_index is None):
-            raise ValueError(
-                "A cache needs the index that it is written at. Expected both of `cache` and "
-                "`cache_update_index`, or neither. Received only "
-                f"{'cache_update_index' if cache is None else 'cache'}."
+            raise ArgumentError(
+                "A cache needs the index that it is written at.",
+                "both of `cache` and `cache_update_index`, or neither",
+                received=f"only {'cache_update_index' if cache is None else 'cache'}",
             )
         # A cache hides later positions, and its padding mask is one of the cache's positions.
         is_causal = use_causal_mask or cache is not None
@@ -523,9 +524,10 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         """
         require_sequences(self.name, x=x, memory=memory)
         if memory is None and cache is None:
-            raise ValueError(
-                "Cross-attention has nothing to attend to. Expected `memory` or `cache`. "
-                "Received neither."
+            raise ArgumentError(
+                "Cross-attention has nothing to attend to.",
+                "`memory` or `cache`",
+                received="neither",
             )
         queries = self._as_queries(self.query_projection(x))
         store = as_key_values(cache)
@@ -572,10 +574,12 @@ def divide_heads(hidden_dim: int, num_heads: int) -> int:
     below = max(n for n in divisors if n < num_heads)
     above = min((n for n in divisors if n > num_heads), default=None)
     nearest = f"{below}" if above is None else f"{below} or {above}"
-    raise ValueError(
-        "The heads cannot share the residual stream evenly. Expected hidden_dim to be a multiple "
-        f"of num_heads. Received: hidden_dim={hidden_dim}, num_heads={num_heads}. Use "
-        f"num_heads={nearest}, or set head_dim."
+    raise ArgumentError(
+        "The heads cannot share the residual stream evenly.",
+        "`hidden_dim` to be a multiple of `num_heads`",
+        f"Use `num_heads={nearest}`, or set head_dim.",
+        hidden_dim=hidden_dim,
+        num_heads=num_heads,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import is_number, is_whole
 from keras_addnorm.basics.arguments import checked
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.fields import from_fields
 from keras_addnorm.layers.head_diversity import HeadDiversity
 
@@ -92,14 +93,14 @@ class AttentionConfig:
         for name in ("num_key_value_heads", "window"):
             size = getattr(self, name)
             if size is not None and not is_whole(size, 1):
-                raise ValueError(
-                    f"`{name}` of the attention has to be a positive integer or None. "
-                    f"Received: {size!r}"
+                raise ArgumentError(
+                    f"`{name}` of the attention has to be a positive integer or None.", value=size
                 )
         if self.soft_cap is not None and not is_number(self.soft_cap, above=0):
-            raise ValueError(
+            raise ArgumentError(
                 "`soft_cap` of the attention has to be positive: logits stay between -soft_cap "
-                f"and soft_cap. Received: {self.soft_cap!r}"
+                "and `soft_cap`.",
+                soft_cap=self.soft_cap,
             )
         for name in ("query_key_norm", "value_norm"):
             _check_norm(name, getattr(self, name))
@@ -146,18 +147,20 @@ class AttentionConfig:
         groups = self.num_key_value_heads or num_heads
         if num_heads % groups:
             divisors = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
-            raise ValueError(
-                "The queries cannot share keys and values evenly. Expected num_key_value_heads to "
-                f"divide num_heads={num_heads}: one of {divisors}. Received: {groups}"
+            raise ArgumentError(
+                "The queries cannot share keys and values evenly.",
+                f"`num_key_value_heads` to divide `num_heads={num_heads}`: one of {divisors}",
+                value=groups,
             )
         return groups
 
 
 def _check_norm(name: str, norm: norms.NormLike | None) -> None:
     if norm is not None and norms.mixes_positions(norm):
-        raise ValueError(
-            f"`{name}` of the attention would mix positions, padding and the future among them. "
-            f"Expected a norm that takes each position by itself. Received: {norm!r}"
+        raise ArgumentError(
+            f"`{name}` of the attention would mix positions, padding and the future among them.",
+            "a norm that takes each position by itself",
+            value=norm,
         )
 
 
@@ -172,9 +175,10 @@ def _learned_or_fixed(name: str, value: LearnedOrFixed) -> float | Learned | Non
             return Learned(start)
     elif is_number(value):
         return float(value)  # type: ignore[arg-type]
-    raise ValueError(
-        f"`{name}` of the attention does not fit. Expected None, a number, 'learned', or "
-        f"{{'name': 'learned', 'initial_value': ...}}. Received: {value!r}"
+    raise ArgumentError(
+        f"`{name}` of the attention does not fit.",
+        "None, a number, 'learned', or {'name': 'learned', 'initial_value': ...}",
+        value=value,
     )
 
 

@@ -11,6 +11,7 @@ import keras
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, document, takes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
@@ -135,11 +136,12 @@ class TransformerBlock(ConfiguredLayer):
             return self.attention
         if norms.mixes_positions(self.norm):
             own = ", ".join(f"'{name}': 'layer_norm'" for name in missing)
-            raise ValueError(
-                f"{self.scheme!r} has norms inside the attention, and there norm={self.norm!r} "
-                "would mix positions, padding and the future among them. Expected a norm that "
-                f"takes each position by itself. Received: {self.norm!r}. Choose another one for "
-                f"the attention alone: attention={{{own}}}."
+            raise ArgumentError(
+                f"{self.scheme!r} has norms inside the attention, and there `norm={self.norm!r}` "
+                "would mix positions, padding and the future among them.",
+                "a norm that takes each position by itself",
+                f"Choose another one for the attention alone: attention={{{own}}}.",
+                value=self.norm,
             )
         fields = self.norm if isinstance(self.norm, dict) else {"name": self.norm}
         changes: dict[str, Any] = {name: {"epsilon": self.epsilon, **fields} for name in missing}

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics.arguments import OtherOrder
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
@@ -174,8 +175,9 @@ class TransformerDecoderLayer(TransformerBlock):
         if has_memory == (self.cross_attention is not None):
             return
         built, received = ("without", "one") if has_memory else ("with", "none")
-        raise ValueError(
-            f"The decoder layer '{self.name}' was built {built} a memory. Expected the same on "
-            f"every call. Received: {received}. Whether the layer has cross-attention is settled "
-            "by its first call."
+        raise ArgumentError(
+            f"The decoder layer '{self.name}' was built {built} a memory.",
+            "the same on every call",
+            "Whether the layer has cross-attention is settled by its first call.",
+            received=str(received),
         )

@@ -16,6 +16,7 @@ from keras_addnorm.basics.argument_checks import (
     require_share,
     require_size,
 )
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import inside_vocabulary, values_of
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
@@ -40,15 +41,16 @@ class SideArguments:
 
     def __post_init__(self) -> None:
         if self.scale is not None and not is_number(self.scale, above=0):
-            raise ValueError(
-                "The scale of an embedding has to be a finite number. Expected scale > 0, or None "
-                f"for the root of hidden_dim. Received: {self.scale!r}"
+            raise ArgumentError(
+                "The scale of an embedding has to be a finite number.",
+                "`scale` > 0, or None for the root of `hidden_dim`",
+                scale=self.scale,
             )
         if self.max_length is not None:
             require_size(max_length=self.max_length)
         if not is_whole(self.pad_id):
-            raise ValueError(
-                f"Padding is named by its id. Expected an int pad_id. Received: {self.pad_id!r}"
+            raise ArgumentError(
+                "Padding is named by its id.", "an int `pad_id`", pad_id=self.pad_id
             )
         require_epsilon(self.epsilon)
         require_share(dropout=self.dropout)
@@ -154,25 +156,29 @@ class EmbeddingSide(keras.layers.Layer):
         if values.size:
             low, high = values.min(), values.max()
             if low < 0 or high >= self.vocabulary_size:
-                raise ValueError(
-                    "A token id lies outside the vocabulary. Expected 0 <= id < "
-                    f"{self.vocabulary_size}. Received ids from {low} to {high}. Is this the "
-                    "model's own tokenizer?"
+                raise ArgumentError(
+                    "A token id lies outside the vocabulary.",
+                    f"0 <= id < {self.vocabulary_size}",
+                    "Is this the model's own tokenizer?",
+                    received=f"ids from {low} to {high}",
                 )
         return self._rows(token_ids)
 
     def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:
         if len(token_ids.shape) != 2:
-            raise ValueError(
-                "Token ids need two axes. Expected shape (batch, length). "
-                f"Received: {tuple(token_ids.shape)}. For one sentence, add a batch axis: ids[None]"
+            raise ArgumentError(
+                "Token ids need two axes.",
+                "shape (batch, length)",
+                "For one sentence, add a batch axis: ids[None]",
+                value=tuple(token_ids.shape),
             )
         dtype = keras.backend.standardize_dtype(token_ids.dtype)
         if "int" not in dtype:
-            raise ValueError(
-                "Token ids have to be integers. Expected a dtype such as int32. "
-                f"Received: {dtype}. (To project hidden states on the vocabulary, pass "
-                "reverse=True.)"
+            raise ArgumentError(
+                "Token ids have to be integers.",
+                "a dtype such as int32",
+                received=f"{dtype}. (To project hidden states on the vocabulary, pass "
+                "reverse=True.)",
             )
         length = token_ids.shape[1]
         if not isinstance(self.position_encoding, position_kinds.LearnedPositions):
@@ -180,8 +186,10 @@ class EmbeddingSide(keras.layers.Layer):
         if length is None or not isinstance(start_index, int):
             return
         if start_index + length > self.max_length:
-            raise ValueError(
-                "The sequence is longer than the table of learned positions. Expected at most "
-                f"{self.max_length} positions. Received: {start_index + length}. Raise max_length, "
-                "shorten the sequence, or use another kind of positions: no other has a limit."
+            raise ArgumentError(
+                "The sequence is longer than the table of learned positions.",
+                f"at most {self.max_length} positions",
+                "Raise `max_length`, shorten the sequence, or use another kind of positions: no "
+                "other has a limit.",
+                value=start_index + length,
             )

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.projection import (
@@ -69,9 +70,11 @@ def get_activation(name: str) -> Activation:
     try:
         return Activation(keras.activations.get(name))
     except ValueError as error:
-        raise ValueError(
-            "There is no such activation. Expected the name of a Keras activation (relu, gelu, "
-            f"silu, ...) or one of {', '.join(_ACTIVATIONS)}. Received: {name!r}"
+        raise ArgumentError(
+            "There is no such activation.",
+            "the name of a Keras activation (relu, gelu, silu, ...) or one of "
+            f"{', '.join(_ACTIVATIONS)}",
+            value=name,
         ) from error
 
 

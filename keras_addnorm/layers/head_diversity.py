@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 
 Tensor = Any
 
@@ -43,9 +44,10 @@ class HeadDiversity:
     def __post_init__(self) -> None:
         factors = dataclasses.astuple(self)
         if not all(is_number(factor, least=0) for factor in factors) or not any(factors):
-            raise ValueError(
-                "The head diversity needs factors. Expected subspaces, positions and outputs of 0 "
-                f"or more, not all of them 0. Received: {self}"
+            raise ArgumentError(
+                "The head diversity needs factors.",
+                "subspaces, positions and outputs of 0 or more, not all of them 0",
+                value=self,
             )
 
     def loss(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.projection import require_hidden_dim
 
 
@@ -19,9 +20,10 @@ def make_array(
     shape = array.sizes(hidden_dim)
     values = np.asarray(array.initial_value, "float64")
     if values.shape not in ((), shape):
-        raise ValueError(
-            f"The initial value of the scheme's array '{array.name}' does not fit. Expected a "
-            f"number, or tuples of the shape {shape}. Received the shape: {values.shape}"
+        raise ArgumentError(
+            f"The initial value of the scheme's array '{array.name}' does not fit.",
+            f"a number, or tuples of the shape {shape}",
+            received=f"the shape: {values.shape}",
         )
     # Not cast to half precision: coefficients are float32, as the gains of norms are.
     return layer.add_weight(

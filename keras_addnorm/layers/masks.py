@@ -10,6 +10,7 @@ import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 
 Tensor = Any
@@ -196,9 +197,10 @@ def _softmax_with_sink(
 
 def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:
     if len(mask.shape) not in shapes:
-        raise ValueError(
-            f"`{name}` has the wrong number of axes. Expected {' or '.join(shapes.values())}. "
-            f"Received shape: {tuple(mask.shape)}"
+        raise ArgumentError(
+            f"`{name}` has the wrong number of axes.",
+            " or ".join(shapes.values()),
+            received=f"shape: {tuple(mask.shape)}",
         )
 
 

@@ -12,6 +12,7 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import require_gain, require_size
 from keras_addnorm.basics.arguments import OtherOrder, by_name
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, scaled
 from keras_addnorm.layers.projection import AdaptableLayer
@@ -276,9 +277,10 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
 
     def _check_hidden_states(self, x: Tensor) -> None:
         if len(x.shape) != 3 or x.shape[-1] != self.hidden_dim:
-            raise ValueError(
-                "reverse=True projects hidden states on the vocabulary. Expected shape "
-                f"(batch, length, {self.hidden_dim}). Received: {tuple(x.shape)}"
+            raise ArgumentError(
+                "reverse=True projects hidden states on the vocabulary.",
+                f"shape (batch, length, {self.hidden_dim})",
+                value=tuple(x.shape),
             )
 
 

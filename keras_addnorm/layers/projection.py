@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.adapted import lora_variables, redraw
 from keras_addnorm.layers.shapes import leading_sizes
 
@@ -75,11 +76,12 @@ class Projection(AdaptableLayer, keras.layers.Dense):
 def require_hidden_dim(shape: tuple[int | None, ...]) -> int:
     """Return the width of the residual stream, the last axis of `shape`."""
     if len(shape) < 2 or not isinstance(shape[-1], int):
-        raise ValueError(
-            "The width of the residual stream has to be known when a layer is built. Expected "
-            f"shape (batch, length, hidden_dim). Received: {tuple(shape)}. A layer that is given a "
-            "state of several streams cannot learn it there: say layer.build((None, None, D)) "
-            "before, with the width D of the stream."
+        raise ArgumentError(
+            "The width of the residual stream has to be known when a layer is built.",
+            "shape (batch, length, `hidden_dim`)",
+            "A layer that is given a state of several streams cannot learn it there: say "
+            "layer.build((None, None, D)) before, with the width D of the stream.",
+            value=tuple(shape),
         )
     return shape[-1]
 
@@ -93,8 +95,7 @@ def get_inner_norm(identifier: InnerNorm) -> norms.Norm | None:
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if not isinstance(identifier, keras.layers.Layer | None):
-        raise ValueError(
-            "A norm inside a sublayer is a layer. Expected one, its config, or None. "
-            f"Received: {identifier!r:.80}"
+        raise ArgumentError(
+            "A norm inside a sublayer is a layer.", "one, its config, or None", value=identifier
         )
     return identifier

@@ -11,6 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
+
 Tensor = Any
 
 
@@ -19,10 +21,11 @@ def require_sequences(name: str, **inputs: Tensor) -> None:
     named = [(name, x) for name, tree in inputs.items() for x in keras.tree.flatten(tree)]
     for argument, x in named:
         if x is not None and len(x.shape) != 3:
-            raise ValueError(
-                f"The layer '{name}' works on sequences of vectors. Expected `{argument}` of shape "
-                f"(batch, positions, width). Received shape: {tuple(x.shape)}. One sequence is "
-                f"{argument}[None], one vector an example {argument}[:, None]."
+            raise ArgumentError(
+                f"The layer '{name}' works on sequences of vectors.",
+                f"`{argument}` of shape (batch, positions, width)",
+                f"One sequence is {argument}[None], one vector an example {argument}[:, None].",
+                received=f"shape: {tuple(x.shape)}",
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.add_norm import AddNorm
 
 
@@ -66,9 +67,11 @@ def named_sublayers(model: Any) -> dict[str, Sublayer]:
     """
     found = list(_walk(model, ()))
     if not found:
-        raise ValueError(
-            "There is no Add & Norm. Expected a built model with an AddNorm layer inside. "
-            f"Received: {model!r}. If it is not built yet, call it once on a batch first."
+        raise ArgumentError(
+            "There is no Add & Norm.",
+            "a built model with an AddNorm layer inside",
+            "If it is not built yet, call it once on a batch first.",
+            value=model,
         )
     short = Counter(_short_name(path) for path in found)
     named: dict[str, Sublayer] = {}

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import not_finite, values_of
 from keras_addnorm.decoding.checks import check_ids, check_length, check_padding, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -41,11 +42,12 @@ class _Tokenizers(Protocol):
 def require_finite(model: keras.Model) -> None:
     """Raise a `ValueError` if weights of a model are no numbers, before others get it."""
     if found := not_finite(model.weights):
-        raise ValueError(
-            "The model has weights that are NaN or infinite, and would translate nothing. Expected "
-            f"finite numbers. Received such in {len(found)} of {len(model.weights)} weights: "
-            f"{', '.join(found[:4])}{', ...' if len(found) > 4 else ''}. Load the last good "
-            "checkpoint."
+        raise ArgumentError(
+            "The model has weights that are NaN or infinite, and would translate nothing.",
+            "finite numbers",
+            "Load the last good checkpoint.",
+            received=f"such in {len(found)} of {len(model.weights)} weights: "
+            f"{', '.join(found[:4])}{', ...' if len(found) > 4 else ''}",
         )
 
 
@@ -56,11 +58,12 @@ def require_vocabularies(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None
         ("target", tokenizers.target, config.target_vocabulary_size),
     ):
         if tokenizer.vocabulary_size != expected:
-            raise ValueError(
-                f"The tokenizer does not belong to the model. Expected a {side} vocabulary of "
-                f"{expected} pieces. Received: {tokenizer.vocabulary_size}. Pass the tokenizer "
-                "that the model was trained with. If its table has more rows than there are "
-                "pieces, fill the ids up: PieceIds.filled_up_to(rows)."
+            raise ArgumentError(
+                "The tokenizer does not belong to the model.",
+                f"a {side} vocabulary of {expected} pieces",
+                "Pass the tokenizer that the model was trained with. If its table has more rows "
+                "than there are pieces, fill the ids up: PieceIds.filled_up_to(rows).",
+                value=tokenizer.vocabulary_size,
             )
 
 
@@ -71,9 +74,11 @@ def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
         ids = (config.pad_id, config.start_id, config.end_id)
         own = (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id)
         if ids != own:
-            raise ValueError(
+            raise ArgumentError(
                 "The model has other special ids than the tokenizer: expected pad, start and end "
-                f"{own}; received {ids}. Leave them at their defaults in Seq2SeqConfig."
+                f"{own}.",
+                remedy="Leave them at their defaults in Seq2SeqConfig.",
+                received=str(ids),
             )
 
 
@@ -119,10 +124,11 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
     for side, found in largest.items():
         size = getattr(config, f"{side}_vocabulary_size")
         if found >= size:
-            raise ValueError(
-                f"The data set does not belong to the model. Expected {side} ids below {size}, "
-                f"the size of its vocabulary. Received ids up to {found}. Make it with the model's "
-                "own tokenizer."
+            raise ArgumentError(
+                "The data set does not belong to the model.",
+                f"{side} ids below {size}, the size of its vocabulary",
+                "Make it with the model's own tokenizer.",
+                received=f"ids up to {found}",
             )
     check_length("data set's", getattr(data, "longest_row", 0), config.num_positions)
     check_inputs(x, config)
@@ -153,9 +159,10 @@ def _whole(side: str, values: np.ndarray) -> np.ndarray:
         return values
     fractional = values[values != np.floor(values)] if values.size else values
     if fractional.size or not np.isfinite(values).all():
-        raise ValueError(
-            f"A {side} id is no whole number. Expected a dtype such as int32. Received: "
-            f"{fractional.ravel()[:4].tolist() or 'infinity'}"
+        raise ArgumentError(
+            f"A {side} id is no whole number.",
+            "a dtype such as int32",
+            received=str(fractional.ravel()[:4].tolist() or "infinity"),
         )
     return values.astype("int64")
 
@@ -165,10 +172,11 @@ def require_loss_of_logits(loss: Any) -> None:
     for one in keras.tree.flatten(loss):
         if _takes_probabilities(one):
             name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
-            raise ValueError(
-                "The model gives logits, and this loss takes probabilities. Expected "
+            raise ArgumentError(
+                "The model gives logits, and this loss takes probabilities.",
                 "MaskedSparseCategoricalCrossentropy of keras_addnorm.training, which leaves "
-                f"padding out, or a loss with from_logits=True. Received: {name!r}"
+                "padding out, or a loss with from_logits=True",
+                value=name,
             )
 
 

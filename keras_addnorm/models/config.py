@@ -9,6 +9,7 @@ from typing import Any
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.arguments import checked, document
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -148,8 +149,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         self._require_positive(*(f.name for f in dataclasses.fields(_Sizes)), "max_length")
         for name in ("num_encoder_layers", "num_decoder_layers"):
             if getattr(self, name) > _MOST_LAYERS:
-                raise ValueError(
-                    f"`{name}` has to be at most {_MOST_LAYERS}. Received: {getattr(self, name)}"
+                raise ArgumentError(
+                    f"`{name}` has to be at most {_MOST_LAYERS}.", value=getattr(self, name)
                 )
         if self.head_dim is None:
             divide_heads(self.hidden_dim, self.num_heads)
@@ -158,19 +159,22 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         self._check_embeddings()
         self._set("pruned_sublayers", require_sublayers(self.pruned_sublayers, self.sublayer_names))
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:
-            raise ValueError(
-                "Source and target cannot share an embedding. Expected one vocabulary size. "
-                f"Received: source {self.source_vocabulary_size}, target "
-                f"{self.target_vocabulary_size}. Use a joint tokenizer, or share_embeddings=False."
+            raise ArgumentError(
+                "Source and target cannot share an embedding.",
+                "one vocabulary size",
+                "Use a joint tokenizer, or `share_embeddings=False`.",
+                received=f"source {self.source_vocabulary_size}, target "
+                f"{self.target_vocabulary_size}",
             )
         special = {"pad_id": self.pad_id, "start_id": self.start_id, "end_id": self.end_id}
         if self.pad_id == self.end_id or not all(
             is_whole(token, 0, self.target_vocabulary_size - 1) for token in special.values()
         ):
-            raise ValueError(
+            raise ArgumentError(
                 "The special ids have to lie in the target vocabulary, and padding cannot be the "
-                f"end. Expected ids in [0, {self.target_vocabulary_size}), pad_id other than "
-                f"end_id. Received: {special}"
+                "end.",
+                f"ids in [0, {self.target_vocabulary_size}), `pad_id` other than `end_id`",
+                value=special,
             )
 
     def _check_embeddings(self) -> None:
@@ -180,9 +184,10 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
             for side in ("encoder", "decoder"):
                 norms.for_side(self.embedding_norm, side)
         if is_whole(self.pad_id) and self.pad_id >= self.source_vocabulary_size:
-            raise ValueError(
-                "Sources are padded, too. Expected a pad_id in the source vocabulary, below "
-                f"{self.source_vocabulary_size}. Received: {self.pad_id}"
+            raise ArgumentError(
+                "Sources are padded, too.",
+                f"a `pad_id` in the source vocabulary, below {self.source_vocabulary_size}",
+                pad_id=self.pad_id,
             )
 
     @property
@@ -222,9 +227,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
             ValueError: If the preset or a field is unknown.
         """
         if not isinstance(name, str) or name not in _PRESETS:
-            raise ValueError(
-                f"There is no such preset. Expected one of {', '.join(_PRESETS)}. "
-                f"Received: {name!r}"
+            raise ArgumentError(
+                "There is no such preset.", f"one of {', '.join(_PRESETS)}", value=name
             )
         return cls.from_dict({"scheme": PRESET_SCHEME, **_PRESETS[name], **overrides})
 
@@ -242,9 +246,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
             ValueError: If a field is unknown or a vocabulary size is missing.
         """
         if not isinstance(values, dict):
-            raise ValueError(
-                "A config is made of the names and values of its fields. Expected a dict. "
-                f"Received: {values!r:.80}"
+            raise ArgumentError(
+                "A config is made of the names and values of its fields.", "a dict", value=values
             )
         fields = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(map(str, set(values) - set(fields)))
@@ -283,9 +286,10 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         try:
             values = parse_json(text)
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                "A config is read from the JSON that to_json wrote. Expected an object of its "
-                f"fields. Received: {text!r:.80} ({error})"
+            raise ArgumentError(
+                "A config is read from the JSON that to_json wrote.",
+                "an object of its fields",
+                received=f"{text!r:.80} ({error})",
             ) from error
         return cls.from_dict(values)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.sublayers import named_add_norms
@@ -66,9 +67,7 @@ def fold(
         {'name': 'no_norm'}
     """
     if say is not None and not callable(say):
-        raise TypeError(
-            f"`say` takes a line. Expected a function, such as print. Received: {say!r}"
-        )
+        raise ArgumentTypeError("`say` takes a line.", "a function, such as print", say=say)
     say = say or _say_nothing
     config = require_model(model).config
     foldings = _foldings(model)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.layers.adapted import chosen_layers, lora_layers, lora_variables
 from keras_addnorm.models.rebuild import rebuild, require_floats
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer, require_model
@@ -46,29 +47,29 @@ def enable_lora(
         Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
     """
     if not is_whole(rank, 1):
-        raise ValueError(
-            f"`rank` is the width of LoRA's matrices. Expected an int >= 1. Received: {rank!r}"
-        )
+        raise ArgumentError("`rank` is the width of LoRA's matrices.", "an int >= 1", rank=rank)
     if lora_alpha is not None and not is_number(lora_alpha, above=0):
-        raise ValueError(
-            "`lora_alpha` scales what LoRA learns. Expected a finite number > 0, or None for the "
-            f"rank. Received: {lora_alpha!r}"
+        raise ArgumentError(
+            "`lora_alpha` scales what LoRA learns.",
+            "a finite number > 0, or None for the rank",
+            lora_alpha=lora_alpha,
         )
     if not isinstance(model, keras.Model):
-        raise TypeError(
-            "LoRA is switched on in the layers of a model. Expected a Keras model. "
-            f"Received: {model!r:.80}"
+        raise ArgumentTypeError(
+            "LoRA is switched on in the layers of a model.", "a Keras model", value=model
         )
     chosen = list(filter(chosen_layers("enable_lora", filters), model._flatten_layers()))
     if not chosen:
-        raise ValueError(
-            "There is no layer to adapt. Expected names of layers with an `enable_lora`, such as "
-            f"'query_projection'. Received: filters={filters!r}"
+        raise ArgumentError(
+            "There is no layer to adapt.",
+            "names of layers with an `enable_lora`, such as 'query_projection'",
+            filters=filters,
         )
     if adapted := [layer.path or layer.name for layer in chosen if layer.lora_enabled]:
-        raise ValueError(
-            "A layer can have LoRA once. Expected `filters` that choose other layers, or a model "
-            f"of `merge_lora`. Received layers with LoRA: {', '.join(adapted[:4])}."
+        raise ArgumentError(
+            "A layer can have LoRA once.",
+            "`filters` that choose other layers, or a model of `merge_lora`",
+            received=f"layers with LoRA: {', '.join(adapted[:4])}",
         )
     for layer in chosen:
         layer.enable_lora(rank, lora_alpha)

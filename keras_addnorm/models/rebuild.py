@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.layers.adapted import (
     lora_layers,
@@ -53,12 +54,14 @@ def require_floats(model: Seq2SeqTransformer) -> None:
     """Raise a `ValueError` if some layers of a model are quantised."""
     if found := quantized_layers(model):
         name, layer = next(iter(found.items()))
-        raise ValueError(
-            "A quantised model cannot be copied, folded, pruned or exported: its weights are whole "
-            f"numbers, and its activations are rounded, too. Expected weights of floats. Received "
-            f"{len(found)} quantised layers, among them {name!r} in {layer.quantization_mode}. Do "
-            "it with the model as it was, and quantise last. An export has whole numbers of its "
-            'own: keras_addnorm.serving.export_saved_model(..., storage="int8").'
+        raise ArgumentError(
+            "A quantised model cannot be copied, folded, pruned or exported: its weights are "
+            "whole numbers, and its activations are rounded, too.",
+            "weights of floats",
+            "Do it with the model as it was, and quantise last. An export has whole numbers of "
+            'its own: keras_addnorm.serving.export_saved_model(..., storage="int8").',
+            received=f"{len(found)} quantised layers, among them {name!r} in "
+            f"{layer.quantization_mode}",
         )
 
 
@@ -71,7 +74,8 @@ def _require_nothing_left(values: dict[str, Any], new: Seq2SeqTransformer) -> No
         if path.rpartition("/")[0] in layers and not path.endswith("/branch_scale")
     ]
     if left:
-        raise ValueError(
-            "The model has weights that one of its config does not have. Expected those of a "
-            f"Seq2SeqTransformer, with LoRA or without. Received besides: {', '.join(left[:4])}."
+        raise ArgumentError(
+            "The model has weights that one of its config does not have.",
+            "those of a Seq2SeqTransformer, with LoRA or without",
+            received=f"besides: {', '.join(left[:4])}",
         )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import keras
 
 from keras_addnorm import decoding, norms, schemes
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.garbage import old_objects_exempt
 from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.generate import generate_with
@@ -71,9 +72,8 @@ class Seq2SeqTransformer(keras.Model):
         if isinstance(config, dict):
             config = Seq2SeqConfig.from_dict(config)
         if not isinstance(config, Seq2SeqConfig):
-            raise ValueError(
-                "A model is made from its shape. Expected a Seq2SeqConfig, or its dict. "
-                f"Received: {config!r:.80}"
+            raise ArgumentError(
+                "A model is made from its shape.", "a Seq2SeqConfig, or its dict", value=config
             )
         dtype = kwargs.pop("dtype", None)
 
@@ -130,9 +130,10 @@ class Seq2SeqTransformer(keras.Model):
         """
         original, clone_of = getattr(outputs, _CLONES, (None, {}))
         if original is None:
-            raise TypeError(
-                "A Seq2SeqTransformer is made from a Seq2SeqConfig. Expected one, or its dict. "
-                f"Received the inputs and outputs of a graph: {inputs}, {outputs}"
+            raise ArgumentTypeError(
+                "A Seq2SeqTransformer is made from a Seq2SeqConfig.",
+                "one, or its dict",
+                received=f"the inputs and outputs of a graph: {inputs}, {outputs}",
             )
         super().__init__(inputs, outputs, **kwargs)
         delattr(outputs, _CLONES)  # Or the clone would keep the original alive.
@@ -541,9 +542,11 @@ def _side_arguments(config: Seq2SeqConfig, side: Literal["encoder", "decoder"]) 
 def require_model(model: Any) -> Seq2SeqTransformer:
     """Return the model, or raise a `TypeError` if it is no `Seq2SeqTransformer`."""
     if not isinstance(model, Seq2SeqTransformer):
-        raise TypeError(
-            "This needs a model that can be described by a Seq2SeqConfig. Expected a "
-            f"Seq2SeqTransformer; received a {type(model).__name__}. In a model of your own, LoRA "
-            "is merged by model.save(path) and keras.models.load_model(path)."
+        raise ArgumentTypeError(
+            "This needs a model that can be described by a Seq2SeqConfig.",
+            "a Seq2SeqTransformer",
+            "In a model of your own, LoRA is merged by model.save(path) and "
+            "keras.models.load_model(path).",
+            received=f"a {type(model).__name__}",
         )
     return model

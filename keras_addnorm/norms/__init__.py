@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from keras_addnorm.basics import Table
+from keras_addnorm.basics.errors import ArgumentError
 
 if TYPE_CHECKING:
     from keras_addnorm.norms.norm import Norm
@@ -108,12 +109,14 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
     if isinstance(identifier, dict) and identifier.keys() == {"encoder", "decoder"}:
         identifier = identifier[side]
     if mixes_positions(identifier) and side == "decoder":
-        raise ValueError(
+        raise ArgumentError(
             "This norm leaks in a decoder: while training, its statistics are taken over all "
-            "positions, so each position would see the tokens that it has to predict, and not "
-            "see them when the model translates. Expected a norm that takes each position by "
-            f"itself. Received: {identifier!r}. Use it in the encoder alone: "
-            f"norm={{'encoder': {identifier!r}, 'decoder': 'layer_norm'}}."
+            "positions, so each position would see the tokens that it has to predict, and not see "
+            "them when the model translates.",
+            "a norm that takes each position by itself",
+            f"Use it in the encoder alone: norm={{'encoder': {identifier!r}, 'decoder': "
+            "'layer_norm'}.",
+            value=identifier,
         )
     return identifier
 

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_epsilon
 from keras_addnorm.basics.arguments import OtherOrder, by_name
+from keras_addnorm.basics.errors import ArgumentError
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -100,9 +101,11 @@ class Norm(keras.layers.Layer, abc.ABC):
     def _width(self, x_shape: Shape) -> int:
         width = x_shape[-1]
         if width is None:
-            raise ValueError(
-                f"The norm '{self.name}' has weights of the width of its input. Expected a known "
-                f"last axis. Received shape: {tuple(x_shape)}. Give the input a fixed width."
+            raise ArgumentError(
+                f"The norm '{self.name}' has weights of the width of its input.",
+                "a known last axis",
+                "Give the input a fixed width.",
+                received=f"shape: {tuple(x_shape)}",
             )
         return width
 

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.norms import kernels
 from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
 
@@ -44,18 +45,17 @@ class SeedNorm(PositionWiseNorm):
     def __init__(self, num_heads: int = 1, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=epsilon, **kwargs)
         if not is_whole(num_heads, 1):
-            raise ValueError(
-                f"SeeDNorm needs slices. Expected num_heads >= 1. Received: {num_heads!r}"
-            )
+            raise ArgumentError("SeeDNorm needs slices.", "`num_heads` >= 1", num_heads=num_heads)
         self.num_heads = num_heads
 
     def build(self, x_shape: Shape) -> None:
         """Make the weights for `(..., D)`."""
         width = self._width(x_shape)
         if width % self.num_heads:
-            raise ValueError(
-                "SeeDNorm cannot cut its input into equal slices. Expected num_heads to divide "
-                f"the width of {width}. Received: num_heads={self.num_heads}"
+            raise ArgumentError(
+                "SeeDNorm cannot cut its input into equal slices.",
+                f"`num_heads` to divide the width of {width}",
+                num_heads=self.num_heads,
             )
         self.gamma = self._add_gain("gamma", (width,))
         self.alpha = self._add_gain("alpha", (width,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
 
 
@@ -36,9 +37,11 @@ class StdLayerNorm(PositionWiseNorm):
     def build(self, x_shape: Shape) -> None:
         """Make the weights for `(..., D)`."""
         if self._width(x_shape) == 1:
-            raise ValueError(
-                "One number has no unbiased standard deviation. Expected at least 2 channels. "
-                f"Received shape: {tuple(x_shape)}. Use norm='layer_norm' or more channels."
+            raise ArgumentError(
+                "One number has no unbiased standard deviation.",
+                "at least 2 channels",
+                "Use norm='layer_norm' or more channels.",
+                received=f"shape: {tuple(x_shape)}",
             )
         self.gamma = self._add_gain("gamma", (self._width(x_shape),))
         self.beta = self._add_offset("beta", (self._width(x_shape),))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_addnorm import distribution
-from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices
 from keras_addnorm.layers.attention_config import AttentionConfig
@@ -23,15 +23,21 @@ _DATA_SETTINGS = ("data", "source", "target", *FILE_SETTINGS, *SPLIT_SETTINGS)
 def require_consistent(training: TrainingConfig) -> None:
     """Refuses settings that need or exclude one another."""
     if training.ema and training.average_last > 1:
-        raise UserError(
-            "A moving average and an average of epochs are two ways to one thing. Expected one of "
-            f"them, received training.ema={training.ema} and "
-            f"training.average_last={training.average_last}. Leave one at its default."
+        given: dict[str, Any] = {
+            f"training.{name}": getattr(training, name) for name in ("ema", "average_last")
+        }
+        raise ArgumentError(
+            "A moving average and an average of epochs are two ways to one thing.",
+            "one of them",
+            "Leave one at its default.",
+            **given,
         )
     if training.best_metric in ("val_bleu", "val_chrf") and not training.score_every:
-        raise UserError(
-            f"Nothing would measure {training.best_metric!r}. Expected training.score_every "
-            "of at least 1 with it, received 0. Pass --score-every 1, or another --best-metric."
+        raise ArgumentError(
+            f"Nothing would measure {training.best_metric!r}.",
+            "`training.score_every` of at least 1 with it",
+            "Pass --score-every 1, or another --best-metric.",
+            value=0,
         )
 
 
@@ -39,9 +45,10 @@ def require_sampling(config: RunConfig) -> None:
     """Refuses a probability that is none, with a kind of tokeniser that drops merges."""
     sampling = config.training.subword_sampling
     if config.tokenizer.kind == "bpe" and sampling >= 1:
-        raise UserError(
-            "With a bpe tokeniser, sub-word sampling is the probability that a merge is dropped. "
-            f"Expected training.subword_sampling below 1, received {sampling}."
+        raise ArgumentError(
+            "With a bpe tokeniser, sub-word sampling is the probability that a merge is dropped.",
+            "`training.subword_sampling` below 1",
+            value=sampling,
         )
 
 
@@ -57,25 +64,21 @@ def require_start(config: RunConfig, directory: RunDirectory) -> None:
     start.weights()
     for key in ("tokenizer", "model"):
         if before[key] != now[key]:
-            raise UserError(
-                f"A training cannot start from {str(start.path)!r} with another {key!r}. "
-                f"{_difference(key, before[key], now[key])} Leave the setting as it is there."
-            )
+            problem = f"A training cannot start from {str(start.path)!r} with another {key!r}."
+            remedy = "Leave the setting as it is there."
+            raise _difference(problem, remedy, key, before[key], now[key])
 
 
-def _difference(key: str, before: Any, now: Any) -> str:
+def _difference(problem: str, remedy: str, key: str, before: Any, now: Any) -> ArgumentError:
     """Says what was expected of a setting, or of those of a table that differ."""
     if not isinstance(before, dict):
-        return f"Expected {before!r}, received {now!r}."
+        return ArgumentError(problem, repr(before), remedy, value=now)
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    expected, received = (
-        ", ".join(
-            f"{key}.{name} = {table[name]!r}" if name in table else f"no {key}.{name}"
-            for name in names
-        )
-        for table in (before, now)
-    )
-    return f"Expected {expected}; received {received}."
+    had = [f"`{key}.{name}` = {before[name]!r}" for name in names if name in before]
+    had += [f"no `{key}.{name}`" for name in names if name not in before]
+    missing = [f"no {key}.{name}" for name in names if name not in now]
+    given = {f"{key}.{name}": now[name] for name in names if name in now}
+    return ArgumentError(problem, ", ".join(had), remedy, received=", ".join(missing), **given)
 
 
 def require_place_to_go_on(directory: RunDirectory) -> None:
@@ -105,11 +108,9 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
     before, now = directory.read_config().to_dict(), config.to_dict()
     for key in (*_DATA_SETTINGS, "tokenizer", "model"):
         if before[key] != now[key]:
-            raise UserError(
-                f"{str(directory.path)!r} holds a run with another {key!r}. "
-                f"{_difference(key, before[key], now[key])} Choose another run directory, or leave "
-                "the setting as it was."
-            )
+            problem = f"{str(directory.path)!r} holds a run with another {key!r}."
+            remedy = "Choose another run directory, or leave the setting as it was."
+            raise _difference(problem, remedy, key, before[key], now[key])
     if directory.has_checkpoints():
         _require_same_optimizer(before["training"], now["training"], directory)
 
@@ -127,10 +128,11 @@ def _require_same_optimizer(
     }
     for key, kind in same.items():
         if kind(before[key]) != kind(now[key]):
-            raise UserError(
-                f"The checkpoints in {str(directory.path)!r} hold another optimiser. Expected "
-                f"training.{key} = {before[key]!r}, received {now[key]!r}, which has other "
-                "variables. Leave the setting as it was, or choose another run directory."
+            raise ArgumentError(
+                f"The checkpoints in {str(directory.path)!r} hold another optimiser.",
+                f"`training.{key}` = {before[key]!r}",
+                "Leave the setting as it was, or choose another run directory.",
+                received=f"{now[key]!r}, which has other variables",
             )
 
 
@@ -139,22 +141,25 @@ def usable_devices(training: TrainingConfig) -> Devices:
     with as_user_errors():
         devices = distribution.get(training.distribution, training.devices_per_model)
     if training.monitor_every and training.distribution != "none":
-        raise UserError(
-            "The residual stream is watched on one device only. Expected training.monitor_every = "
-            f"0 with training.distribution = {training.distribution!r}, received "
-            f"{training.monitor_every}."
+        raise ArgumentError(
+            "The residual stream is watched on one device only.",
+            "`training.monitor_every` = 0 with `training.distribution` = "
+            f"{training.distribution!r}",
+            value=training.monitor_every,
         )
     if training.score_every and distribution.process_count() > 1:
-        raise UserError(
-            "Translations are scored by one process only. Expected training.score_every = 0 with "
-            f"{distribution.process_count()} processes, received {training.score_every}. Run "
-            "`keras-addnorm evaluate` on the run directory instead."
+        raise ArgumentError(
+            "Translations are scored by one process only.",
+            f"`training.score_every` = 0 with {distribution.process_count()} processes",
+            "Run `keras-addnorm evaluate` on the run directory instead.",
+            value=training.score_every,
         )
     if training.batches_per_update > 1 and not devices.accumulates:
-        raise UserError(
-            "Keras cannot accumulate gradients under TensorFlow's MirroredStrategy. Expected "
-            f"training.batches_per_update = 1, received {training.batches_per_update}. Raise "
-            "tokens_per_batch instead, or set KERAS_BACKEND=jax."
+        raise ArgumentError(
+            "Keras cannot accumulate gradients under TensorFlow's MirroredStrategy.",
+            "`training.batches_per_update` = 1",
+            "Raise `tokens_per_batch` instead, or set KERAS_BACKEND=jax.",
+            value=training.batches_per_update,
         )
     return devices
 
@@ -179,10 +184,11 @@ def require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
     """Refuses batches that do not give every copy of the weights equally many rows."""
     rows = [size for _, size, _ in report.buckets]
     if any(size % devices.replicas for size in rows):
-        raise UserError(
-            f"Batches cannot be shared by {devices.replicas} copies of the weights. Expected a "
-            f"multiple of {devices.replicas} rows, received {rows}, one number for each "
-            f"length of batches. Pass --rows-multiple-of {devices.replicas}."
+        raise ArgumentError(
+            f"Batches cannot be shared by {devices.replicas} copies of the weights.",
+            f"a multiple of {devices.replicas} rows",
+            f"Pass --rows-multiple-of {devices.replicas}.",
+            received=f"{rows}, one number for each length of batches",
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.errors import UserError, unknown_name
+from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
 from keras_addnorm.data.demo import ABOUT
 from keras_addnorm.diagnostics import attention_maps, plot_attention
 from keras_addnorm.runs.choices import DEMO_PAIRS
@@ -223,8 +223,7 @@ def _serve_and_compare(exported: Path, evaluation: Evaluation) -> dict[str, str]
     translations = json.loads(done.stdout.splitlines()[-1])
     expected = [evaluation.translations[0], evaluation.translations[-1]]
     if translations[: len(known)] != expected:
-        raise UserError(
-            "The export translates otherwise than the model. Expected "
-            f"{expected!r}, received {translations!r}."
+        raise ArgumentError(
+            "The export translates otherwise than the model.", f"{expected!r}", value=translations
         )
     return dict(zip(sources, translations, strict=True))

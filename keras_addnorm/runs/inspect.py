@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.decoding import Prefix
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence, effective_depth
 from keras_addnorm.diagnostics import inspect as inspect_model
@@ -44,7 +44,7 @@ def inspect(
         UserError: If the split does not exist or is empty, or the sentence has no tokens.
     """
     if batch_size < 1:
-        raise UserError(f"A batch needs a sentence pair. Received: --batch-size {batch_size}.")
+        raise ArgumentError("A batch needs a sentence pair.", received=f"--batch-size {batch_size}")
     batch = _batch(run, split, batch_size)
     loss = MaskedSparseCategoricalCrossentropy(
         run.config.training.label_smoothing, pad_id=run.model.config.pad_id
@@ -118,7 +118,7 @@ def _drawn(run: TrainedRun, batch: Any, sentence: str | None) -> tuple[list[int]
     around = run.tokenizers.bound_format
     tokens = run.tokenizers.source.encode(sentence)[: around.longest_source(config.max_length)]
     if not tokens:
-        raise UserError(f"There is nothing to draw. Expected a sentence. Received: {sentence!r}.")
+        raise ArgumentError("There is nothing to draw.", "a sentence", value=sentence)
     source = around.source_row(tokens)
     prefix = Prefix(around.target_prefix, around.is_prefix_free) if around.target_prefix else None
     ids, _ = run.model.generate(

@@ -28,5 +28,7 @@ def serve(directory: str | Path, **settings: Any) -> None:
         from keras_addnorm.serving.server import Server
     try:
         Server(Settings(to_path(directory), **settings)).run()
+    except UserError:
+        raise
     except (OSError, ValueError, ServingError) as error:
         raise UserError(str(error)) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -152,42 +151,23 @@ def _require_known(assignments: Mapping[str, Any], settings: Mapping[str, Settin
             )
 
 
-def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
-    """Names flags in the place of Python's arguments and of settings that were given as flags.
+def flags_by_name(options: argparse.Namespace) -> dict[str, str]:
+    """Returns the flags of a command by what they are in Python, for its messages.
 
-    `vocabulary_size=600` becomes `--vocabulary-size 600`, `version=None` becomes "no --version".
-    The key of a setting, such as `training.epochs`, stays where a file or `--set` gave it.
+    The key of a setting, such as `training.epochs`, is not among them where a file or `--set` gave
+    it.
     """
-    flags: dict[str, Setting] = getattr(options, "flags", {})
-    for flag, one in flags.items():
-        if one.table and one.key in vars(options):
-            message = re.sub(rf"(?<![\w.]){re.escape(one.key)}(?![\w.])", f"--{flag}", message)
-    arguments = _own_flags(options)
-    for flag, one in flags.items():
-        # Of two settings of one name, the command is about the one that has the plain flag.
-        if one.name not in arguments or flag == one.flag:
-            arguments[one.name] = flag
-    for argument, flag in arguments.items():
-        message = _as_flag(message, argument, flag)
-    return message
-
-
-def _own_flags(options: argparse.Namespace) -> dict[str, str]:
-    """The flags of a command that are no settings and take a value, by what they are in Python."""
     actions = options.parser._actions if "parser" in options else ()
-    return {
-        action.dest: action.option_strings[-1].removeprefix("--")
+    names = {
+        action.dest: action.option_strings[-1].replace("--no-", "--")
         for action in actions
-        if action.option_strings and action.nargs != 0 and "." not in action.dest
+        if action.option_strings and "." not in action.dest
     }
-
-
-def _as_flag(message: str, argument: str, flag: str) -> str:
-    """Replaces an argument where it stands as one: with a value, in backquotes, or as `a_b`."""
-    before, after = r"(?<![\w.\-/'\"])", r"(?![\w\-/'\"])"
-    message = re.sub(rf"{before}{argument} ?= ?None{after}", f"no --{flag}", message)
-    message = re.sub(rf"{before}{argument}=(?=[\w'\"])", f"--{flag} ", message)
-    message = message.replace(f"`{argument}`", f"--{flag}")
-    if "_" in argument:
-        message = re.sub(rf"{before}{argument}{after}(?!\.\w)", f"--{flag}", message)
-    return message
+    own = set(names)
+    settings: dict[str, Setting] = getattr(options, "flags", {})
+    for flag, one in settings.items():
+        # Of two settings of one name, the command is about the one that has the plain flag.
+        if one.name not in own or flag == one.flag:
+            names[one.name] = f"--{flag}"
+    given = {one.key: f"--{flag}" for flag, one in settings.items() if one.key in vars(options)}
+    return names | given

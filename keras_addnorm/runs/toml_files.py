@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.text import read_text
 
 # How Python writes bytes of an argument or of a path that are no UTF-8.
@@ -78,7 +78,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise UserError(f"--set takes key=value, such as model.hidden_dim=64; received {text!r}.")
+        raise ArgumentError("--set takes key=value, such as `model.hidden_dim`=64.", value=text)
     return key.strip(), parse_value(value)
 
 

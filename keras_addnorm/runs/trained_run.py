@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.errors import UserError, unknown_name
+from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
@@ -69,8 +68,7 @@ def _model_config(config: RunConfig, source: int, target: int, *, is_joint: bool
             )
     except UserError as error:
         # In a file, a field of the model stands in the table `model`.
-        names = re.compile(rf"`({'|'.join(known)})`")
-        raise UserError(names.sub(r"model.\1", str(error))) from error
+        raise error.renamed({name: f"model.{name}" for name in known}) from error
 
 
 @dataclass(frozen=True)
@@ -193,10 +191,11 @@ def _require_one_vocabulary(
     try:
         require_tokenizers(config, tokenizers)
     except ValueError as error:
-        raise UserError(
+        raise ArgumentError(
             f"The tokenizers in {str(directory.tokenizer)!r} and the model in "
-            f"{str(directory.model)!r} do not belong together. {error} Copy both again from where "
-            "they are whole."
+            f"{str(directory.model)!r} do not belong together.",
+            remedy="Copy both again from where they are whole.",
+            because=error,
         ) from error
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import row_means, row_sums
 from keras_addnorm.schemes.mixing import precise, shares, total, weigh
 from keras_addnorm.schemes.plan import (
@@ -66,9 +67,10 @@ class AttentionResiduals(StreamScheme):
     def __post_init__(self) -> None:
         size = self.block_size
         if size is not None and not is_whole(size, 1):
-            raise ValueError(
-                "A block of attention residuals needs sublayers. Expected an int, block_size >= 1, "
-                f"or None. Received: {size!r}"
+            raise ArgumentError(
+                "A block of attention residuals needs sublayers.",
+                "an int, `block_size` >= 1, or None",
+                value=size,
             )
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_addnorm.basics.argument_checks import require_finite
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
 from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.scheme import Folding, ResidualScheme
@@ -47,11 +48,12 @@ class DeepNorm(ResidualScheme):
         if self.alpha is not None and self.beta is not None:
             alpha, beta = self.alpha, self.beta
         elif position is None:
-            raise ValueError(
-                "DeepNorm's gains depend on the depth of the model, which is not known here. "
-                "Expected a StackPosition. Received: position=None. Pass "
-                "position=StackPosition(num_encoder_layers, num_decoder_layers, side), or both "
-                "gains: scheme={'name': 'deep_norm', 'alpha': ..., 'beta': ...}."
+            raise ArgumentError(
+                "DeepNorm's gains depend on the depth of the model, which is not known here.",
+                "a StackPosition",
+                "Pass position=StackPosition(num_encoder_layers, num_decoder_layers, side), "
+                "or both gains: scheme={'name': 'deep_norm', 'alpha': ..., 'beta': ...}.",
+                received="position=None",
             )
         else:
             alpha, beta = _gains(position)

@@ -4,6 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.mixing import basis_vector, precise, weigh
 from keras_addnorm.schemes.plan import (
     LearnedArray,
@@ -55,8 +56,8 @@ class DenseFormer(StreamScheme):
         for name in ("dilation", "period"):
             value = getattr(self, name)
             if not is_whole(value, 1):
-                raise ValueError(
-                    f"DenseFormer counts layers. Expected an int, {name} >= 1. Received: {value!r}"
+                raise ArgumentError(
+                    "DenseFormer counts layers.", f"an int, {name} >= 1", value=value
                 )
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_addnorm.basics.argument_checks import is_number, require_finite
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
@@ -43,9 +44,10 @@ class DSInit(ResidualScheme):
     def __post_init__(self) -> None:
         require_finite("DS-Init shrinks kernels with the depth.", exponent=self.exponent)
         if not is_number(self.gain, above=0):
-            raise ValueError(
-                "DS-Init scales initial kernels, which would all be zero. Expected gain > 0. "
-                f"Received: gain={self.gain!r}"
+            raise ArgumentError(
+                "DS-Init scales initial kernels, which would all be zero.",
+                "`gain` > 0",
+                gain=self.gain,
             )
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:

@@ -4,6 +4,7 @@ import dataclasses
 
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
 from keras_addnorm.schemes.mixing import identity, mix
 from keras_addnorm.schemes.plan import (
@@ -103,8 +104,9 @@ class FracConnections(StreamScheme):
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         if x.shape[-1] % self.num_streams:
-            raise ValueError(
-                "Frac-connections cannot cut the stream into equal parts. Expected a num_streams "
-                f"that divides its width, {x.shape[-1]}. Received: {self.num_streams}"
+            raise ArgumentError(
+                "Frac-connections cannot cut the stream into equal parts.",
+                f"a `num_streams` that divides its width, {x.shape[-1]}",
+                num_streams=self.num_streams,
             )
         return tuple(ops.split(x, self.num_streams, axis=-1))

@@ -4,6 +4,7 @@ import dataclasses
 
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.table import ENTRY
 from keras_addnorm.schemes.plan import (
     LearnedArray,
@@ -48,15 +49,15 @@ class GPAS(ResidualScheme):
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, ResidualScheme):
-            raise TypeError(
-                "GPAS goes around another scheme. Expected a ResidualScheme, such as PostLN(). "
-                f"Received: of={self.of!r}. By name: keras_addnorm.schemes.get("
-                "{'name': 'gpas', 'of': 'post_ln'})."
+            raise ArgumentTypeError(
+                "GPAS goes around another scheme.",
+                "a ResidualScheme, such as PostLN()",
+                "By name: keras_addnorm.schemes.get({'name': 'gpas', 'of': 'post_ln'}).",
+                of=self.of,
             )
         if isinstance(self.of, GPAS | StreamScheme):
-            raise ValueError(
-                "GPAS scales one stream, once. Expected a scheme of one stream without GPAS. "
-                f"Received: of={self.of!r}"
+            raise ArgumentError(
+                "GPAS scales one stream, once.", "a scheme of one stream without GPAS", of=self.of
             )
 
     @property

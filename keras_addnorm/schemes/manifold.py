@@ -6,6 +6,7 @@ import dataclasses
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_finite
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import row_means
 from keras_addnorm.schemes.mixing import (
     basis_vector,
@@ -50,9 +51,10 @@ class ManifoldScheme(StreamScheme):
         require_streams(self.num_streams, self._title)
         require_finite(f"{self._title} starts near a mean.", off_diagonal=self.off_diagonal)
         if self.start not in STARTS:
-            raise ValueError(
-                f"{self._title} does not know this start. Expected one of {', '.join(STARTS)}. "
-                f"Received: {self.start!r}"
+            raise ArgumentError(
+                f"{self._title} does not know this start.",
+                f"one of {', '.join(STARTS)}",
+                value=self.start,
             )
 
     @property

@@ -5,6 +5,7 @@ import dataclasses
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.manifold import ManifoldScheme
 from keras_addnorm.schemes.mixing import identity
 from keras_addnorm.schemes.plan import Tensor, Values
@@ -52,9 +53,10 @@ class MHC(ManifoldScheme):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not is_whole(self.iterations, 1):
-            raise ValueError(
-                "Sinkhorn's iterations make the mixing doubly stochastic. Expected an int, "
-                f"iterations >= 1. Received: {self.iterations!r}"
+            raise ArgumentError(
+                "Sinkhorn's iterations make the mixing doubly stochastic.",
+                "an int, `iterations` >= 1",
+                iterations=self.iterations,
             )
 
     @property

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.manifold import ManifoldScheme
 from keras_addnorm.schemes.mixing import basis_vector, shares
 from keras_addnorm.schemes.plan import Tensor, Values
@@ -43,10 +44,12 @@ class MHCLite(ManifoldScheme):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_streams > _LARGEST:
-            raise ValueError(
+            raise ArgumentError(
                 "mHC-lite has a weight for each permutation of its streams, which are too many "
-                f"here. Expected num_streams <= {_LARGEST}. Received: {self.num_streams}. Use "
-                "'mhc', which has no such bound."
+                "here.",
+                f"num_streams <= {_LARGEST}",
+                "Use 'mhc', which has no such bound.",
+                value=self.num_streams,
             )
 
     @property

@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.plan import (
     ResidualParts,
@@ -37,9 +38,10 @@ class MixLN(ResidualScheme):
 
     def __post_init__(self) -> None:
         if not is_number(self.share, least=0, most=1):
-            raise ValueError(
-                "Mix-LN needs to know which share of the layers is Post-LN. Expected 0 <= share "
-                f"<= 1. Received: share={self.share!r}"
+            raise ArgumentError(
+                "Mix-LN needs to know which share of the layers is Post-LN.",
+                "0 <= `share` <= 1",
+                share=self.share,
             )
 
     idea = "Post-LN in the first layers, Pre-LN in the others."

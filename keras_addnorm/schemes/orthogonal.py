@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
 from keras_addnorm.schemes.scheme import ResidualScheme
@@ -40,9 +41,10 @@ class Orthogonal(ResidualScheme):
 
     def __post_init__(self) -> None:
         if not is_number(self.epsilon, above=0):
-            raise ValueError(
-                "The orthogonal residual divides by the stream's length, which may be zero. "
-                f"Expected epsilon > 0. Received: epsilon={self.epsilon!r}"
+            raise ArgumentError(
+                "The orthogonal residual divides by the stream's length, which may be zero.",
+                "`epsilon` > 0",
+                epsilon=self.epsilon,
             )
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:

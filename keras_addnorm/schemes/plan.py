@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.fields import from_fields
 
 if TYPE_CHECKING:
@@ -47,32 +48,29 @@ class StackPosition:
 
     def __post_init__(self) -> None:
         if not isinstance(self.sublayers, tuple | list):
-            raise ValueError(
-                "A layer has sublayers, by their names. Expected a tuple of them. "
-                f"Received: sublayers={self.sublayers!r}"
+            raise ArgumentError(
+                "A layer has sublayers, by their names.",
+                "a tuple of them",
+                sublayers=self.sublayers,
             )
         object.__setattr__(self, "sublayers", tuple(self.sublayers))  # files have lists
         for name in ("num_encoder_layers", "num_decoder_layers", "layer_index"):
             if not is_whole(getattr(self, name)):
-                raise ValueError(
-                    f"A place in a model is counted. Expected an int {name}. "
-                    f"Received: {getattr(self, name)!r}"
+                raise ArgumentError(
+                    "A place in a model is counted.", f"an int {name}", value=getattr(self, name)
                 )
         if not isinstance(self.sublayer, str | None):
-            raise ValueError(
-                "A sublayer has a name. Expected a str, or None. "
-                f"Received: sublayer={self.sublayer!r}"
-            )
+            raise ArgumentError("A sublayer has a name.", "a str, or None", sublayer=self.sublayer)
         if self.side not in ("encoder", "decoder"):
-            raise ValueError(
-                "A stack position needs a side. Expected 'encoder' or 'decoder'. "
-                f"Received: side={self.side!r}"
+            raise ArgumentError(
+                "A stack position needs a side.", "'encoder' or 'decoder'", side=self.side
             )
         if not 0 <= self.layer_index < self.depth:
-            raise ValueError(
-                f"The layer lies outside its stack. Expected 0 <= layer_index < {self.depth} "
-                f"(the depth of the {self.side}). Received: layer_index={self.layer_index}. "
-                f"Set num_{self.side}_layers to the number of layers that the {self.side} has."
+            raise ArgumentError(
+                "The layer lies outside its stack.",
+                f"0 <= `layer_index` < {self.depth} (the depth of the {self.side})",
+                f"Set num_{self.side}_layers to the number of layers that the {self.side} has.",
+                layer_index=self.layer_index,
             )
 
     @property
@@ -103,11 +101,13 @@ class StackPosition:
     @property
     def _index_in_layer(self) -> int:
         if self.sublayer not in self.sublayers:
-            raise ValueError(
-                "Where a sublayer stands among those of its layer is not known. Expected a "
-                "position with `sublayer` and all `sublayers` of the layer. Received: "
-                f"sublayer={self.sublayer!r}, sublayers={self.sublayers}. Say "
-                'position.at("feed_forward", ("self_attention", "feed_forward")); layers do that.'
+            raise ArgumentError(
+                "Where a sublayer stands among those of its layer is not known.",
+                "a position with `sublayer` and all `sublayers` of the layer",
+                'Say position.at("feed_forward", ("self_attention", "feed_forward")); '
+                "layers do that.",
+                sublayer=self.sublayer,
+                sublayers=self.sublayers,
             )
         return self.sublayers.index(self.sublayer)
 
@@ -128,10 +128,12 @@ class StackPosition:
 def require_position(position: StackPosition | None, scheme: str) -> StackPosition:
     """Return the position, or say that the scheme cannot do without."""
     if position is None:
-        raise ValueError(
-            f"{scheme} depends on where in the model a sublayer stands, which is not known here. "
-            "Expected a StackPosition. Received: position=None. Pass "
-            "position=StackPosition(num_encoder_layers, num_decoder_layers, side, layer_index)."
+        raise ArgumentError(
+            f"{scheme} depends on where in the model a sublayer stands, which is not known here.",
+            "a StackPosition",
+            "Pass position=StackPosition(num_encoder_layers, num_decoder_layers, side, "
+            "layer_index).",
+            received="position=None",
         )
     return position
 
@@ -182,9 +184,10 @@ def _part(size: str, hidden_dim: int) -> int:
     name, _, divisor = size.partition("/")
     parts = int(divisor or 1) if name == "D" else 0
     if parts < 1 or hidden_dim % parts:
-        raise ValueError(
-            "An array of the scheme's has a size that there is not. Expected a number, 'D', or "
-            f"'D/m' with an m that divides D = {hidden_dim}. Received: {size!r}"
+        raise ArgumentError(
+            "An array of the scheme's has a size that there is not.",
+            f"a number, 'D', or 'D/m' with an m that divides D = {hidden_dim}",
+            value=size,
         )
     return hidden_dim // parts
 
@@ -248,16 +251,19 @@ class ResidualPlan:
 
     def __post_init__(self) -> None:
         if unknown := [slot for slot in self.norm_slots if slot not in get_args(NormSlot)]:
-            raise ValueError(
-                "The plan asks for a norm at a place that there is not. Expected norm_slots among "
-                f"{get_args(NormSlot)}. Received: {unknown}. A norm elsewhere is an ExtraLayer."
+            raise ArgumentError(
+                "The plan asks for a norm at a place that there is not.",
+                f"`norm_slots` among {get_args(NormSlot)}",
+                "A norm elsewhere is an ExtraLayer.",
+                value=unknown,
             )
         own: tuple[ExtraLayer | LearnedArray, ...] = (*self.extra_layers, *self.arrays)
         names = [*self.norm_slots, *(part.name for part in own)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(
+            raise ArgumentError(
                 "Each part of a plan needs a name of its own, because weight files know it by "
-                f"that. Received more than once: {twice}"
+                "that.",
+                received=f"more than once: {twice}",
             )
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
@@ -50,9 +51,10 @@ class ResidualScalars(StreamScheme):
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
-            raise ValueError(
-                "Residual scalars do not know this start. Expected one of "
-                f"{', '.join(STARTS)}. Received: {self.start!r}"
+            raise ArgumentError(
+                "Residual scalars do not know this start.",
+                f"one of {', '.join(STARTS)}",
+                value=self.start,
             )
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
 from keras_addnorm.schemes.steps import Step, steps_of_plan
 
@@ -182,11 +183,12 @@ class ResidualScheme(abc.ABC):
             ValueError: If a scheme of one stream is given the state of several.
         """
         if isinstance(x, StreamState):
-            raise ValueError(
-                "An Add & Norm or a layer was given a state of several streams, and its scheme has "
-                f"one stream. Expected a tensor. Received: {len(x.streams)} streams and "
-                f"{len(x.memory)} memories, with {self!r}. All layers of a stack need the same "
-                "scheme."
+            raise ArgumentError(
+                "An Add & Norm or a layer was given a state of several streams, and its scheme "
+                "has one stream.",
+                "a tensor",
+                "All layers of a stack need the same scheme.",
+                received=f"{len(x.streams)} streams and {len(x.memory)} memories, with {self!r}",
             )
         return x, unchanged
 

@@ -6,6 +6,7 @@ import abc
 from collections.abc import Callable
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.plan import ResidualParts, Tensor
 from keras_addnorm.schemes.scheme import ResidualScheme, State, StreamState, unchanged
 
@@ -59,10 +60,12 @@ def require_state(state: StreamState, streams: int, memory: int, scheme: str) ->
     """Return a state, or raise a `ValueError` that it is not of this place."""
     received = len(state.streams), len(state.memory)
     if received != (streams, memory):
-        raise ValueError(
-            f"The state is not one of {scheme} at this place of the stack. Expected {streams} "
-            f"streams and {memory} memories. Received: {received[0]} and {received[1]}. Layers of "
-            "one stack, in their order, hand it over; another scheme or another place has another."
+        raise ArgumentError(
+            f"The state is not one of {scheme} at this place of the stack.",
+            f"{streams} streams and {memory} memories",
+            "Layers of one stack, in their order, hand it over; another scheme or another place "
+            "has another.",
+            received=f"{received[0]} and {received[1]}",
         )
     return state
 
@@ -70,6 +73,4 @@ def require_state(state: StreamState, streams: int, memory: int, scheme: str) ->
 def require_streams(count: int, scheme: str) -> None:
     """Say that a scheme needs at least one stream."""
     if not is_whole(count, 1):
-        raise ValueError(
-            f"{scheme} needs streams. Expected an int, num_streams >= 1. Received: {count!r}"
-        )
+        raise ArgumentError(f"{scheme} needs streams.", "an int, num_streams >= 1", value=count)

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm import __version__
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.vocabulary import SPACE_MARK
@@ -129,9 +130,10 @@ def checked_card(card: Mapping[str, Any] | None) -> Mapping[str, Any]:
             raise TypeError(f"it is a {type(card).__name__}")
         json.dumps(dict(card), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            "The card is written as JSON. Expected a dict of plain values: texts, finite numbers, "
-            f"lists and dicts. Received another one: {error}."
+        raise ArgumentError(
+            "The card is written as JSON.",
+            "a dict of plain values: texts, finite numbers, lists and dicts",
+            received=f"another one: {error}",
         ) from error
     return card
 

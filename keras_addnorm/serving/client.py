@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import encodable_text
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.serving.errors import ServingError, VersionStatus
@@ -80,15 +81,15 @@ class Client:
     ) -> None:
         is_named = all(isinstance(name, str) and name for name in (target, model))
         if not is_named or not (version is None or is_whole(version, 0)):
-            raise ValueError(
-                "Expected a server, such as 'http://localhost:8501' or 'localhost:8500', the name "
-                f"of a model, and the number of a version or None; received {target!r}, {model!r} "
-                f"and {version!r}."
+            raise ArgumentError(
+                expected="a server, such as 'http://localhost:8501' or 'localhost:8500', the name "
+                "of a model, and the number of a version or None",
+                received=f"{target!r}, {model!r} and {version!r}",
             )
         if not is_number(timeout, above=0) or not is_whole(retries, 0):
-            raise ValueError(
-                "Expected a positive, finite timeout and an int of retries, 0 or more; received "
-                f"{timeout!r} and {retries!r}."
+            raise ArgumentError(
+                expected="a positive, finite timeout and an int of retries, 0 or more",
+                received=f"{timeout!r} and {retries!r}",
             )
         self._model_normalizes: bool | None = None  # Not known before it matters.
         self._timeout = timeout
@@ -210,8 +211,8 @@ def _array(name: str, value: Any) -> np.ndarray:
     except UnicodeDecodeError:  # texts and bytes side by side
         array = np.asarray(value, object)
     except ValueError as error:  # lists of different lengths
-        raise ValueError(
-            f"Expected input '{name}' as an array, or lists of one length; received {value!r:.80}."
+        raise ArgumentError(
+            expected=f"input '{name}' as an array, or lists of one length", value=value
         ) from error
     # As objects, or NumPy forgets zero characters at the end of strings.
     if array.dtype.kind not in "USO":

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.serving.errors import CODES, ServingError, VersionStatus
 
@@ -53,7 +54,7 @@ class RestTransport:
     def __init__(self, url: str, model: str, version: int | None) -> None:
         parts = urllib.parse.urlsplit(url)
         if not parts.hostname:
-            raise ValueError(f"Expected a URL such as 'http://localhost:8501'; received {url!r}.")
+            raise ArgumentError(expected="a URL such as 'http://localhost:8501'", value=url)
         secure = parts.scheme == "https"
         self._kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         self._host, self._port = parts.hostname, parts.port

@@ -16,6 +16,7 @@ from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import remove_leftovers
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Search, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
@@ -154,10 +155,10 @@ def export_saved_model(
     require_storage(storage)
     card = checked_card(card)
     if fitted.shortlist is not None and tokenizers.text_format.target_prefix:
-        raise ValueError(
-            "A text format may begin targets with any piece, a shortlist leaves most of them "
-            "out. Expected no shortlist with the prefix "
-            f"{tokenizers.text_format.target_prefix}; received both."
+        raise ArgumentError(
+            "A text format may begin targets with any piece, a shortlist leaves most of them out.",
+            f"no shortlist with the prefix {tokenizers.text_format.target_prefix}",
+            received="both",
         )
     directory = to_path(directory)
     version = choose_version(directory, version)
@@ -213,30 +214,33 @@ def _strategies(strategies: Mapping[str, Any] | None, search: Search) -> dict[st
     short = (search.num_beams, search.length_penalty)
     is_default = search.strategy is None and short in ((None, None), (NUM_BEAMS, LENGTH_PENALTY))
     if not isinstance(strategies, Mapping) or not strategies or not (is_own or is_default):
-        raise ValueError(
-            "Expected either strategies, at least one, or a search with a strategy, such as by "
-            "num_beams and length_penalty; a dict has strategies by the names of their signatures. "
-            f"Received: strategies={strategies!r:.200} and {search.chosen}."
+        raise ArgumentError(
+            expected="either strategies, at least one, or a search with a strategy, such as by "
+            "`num_beams` and `length_penalty`; a dict has strategies by the names of "
+            "their signatures",
+            received=f"strategies={strategies!r:.200} and {search.chosen}",
         )
     if wrong := [name for name in strategies if not _is_signature_name(name)]:
-        raise ValueError(
-            "A strategy has the name of its signature. Expected a letter, and letters, digits, _, "
-            f". and - after it; received {wrong!r:.80}."
+        raise ArgumentError(
+            "A strategy has the name of its signature.",
+            "a letter, and letters, digits, _, . and - after it",
+            value=wrong,
         )
     taken = {"serving_default", "score", "tokenize", "encode"} & strategies.keys()
     if taken or any(name.endswith("_xla") for name in strategies):
-        raise ValueError(
+        raise ArgumentError(
             "A strategy has a name that an export gives itself: expected others than "
-            f"serving_default, score, tokenize, encode and *_xla; received {list(strategies)}."
+            "serving_default, score, tokenize, encode and *_xla.",
+            value=list(strategies),
         )
     found = {name: decoding_strategies.get(strategy) for name, strategy in strategies.items()}
     first = next(iter(found))
     if returns_several(first, found[first]):
-        raise ValueError(
-            "The first strategy is serving_default, which returns one translation a text. Expected "
-            "one with num_return=1 whose name is not translate_nbest; received "
-            f"{first!r}: {strategies[first]!r}, which returns a list. Put another one before it, "
-            "such as 'translate': 'greedy'."
+        raise ArgumentError(
+            "The first strategy is serving_default, which returns one translation a text.",
+            "one with num_return=1 whose name is not translate_nbest",
+            "Put another one before it, such as 'translate': 'greedy'.",
+            received=f"{first!r}: {strategies[first]!r}, which returns a list",
         )
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.basics.translation import Translation
@@ -109,9 +110,10 @@ class Translator:
         expected = [side for side, name in LANGUAGE_INPUTS.items() if name in inputs]
         if given.keys() != {LANGUAGE_INPUTS[side] for side in expected}:
             such = (f"a {side} language{_such_as(known.get(side))}" for side in expected)
-            raise ValueError(
-                f"An export is told the languages that are its inputs, and no others. Expected "
-                f"{' and '.join(such) or 'no language'}; received {given or 'none'}."
+            raise ArgumentError(
+                "An export is told the languages that are its inputs, and no others.",
+                " and ".join(such) or "no language",
+                received=str(given or "none"),
             )
         for side in expected:
             name = given[LANGUAGE_INPUTS[side]]

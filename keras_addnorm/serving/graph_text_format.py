@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.text_format import END, pieces_of_languages
 from keras_addnorm.serving.ragged_characters import escaped
@@ -78,10 +79,11 @@ class GraphTextFormat:
     def _names(self, tokenizers: TokenizerPair, side: str) -> list[str]:
         names = tokenizers.languages(side)
         if not names:
-            raise ValueError(
-                f"An export whose {side} language is an input looks its piece up. Expected a "
-                f"vocabulary with pieces for languages; received the format {self._format}. Choose "
-                f"the language: tokenizers.with_languages({side}=...)."
+            raise ArgumentError(
+                f"An export whose {side} language is an input looks its piece up.",
+                "a vocabulary with pieces for languages",
+                f"Choose the language: tokenizers.with_languages({side}=...).",
+                received=f"the format {self._format}",
             )
         return names
 

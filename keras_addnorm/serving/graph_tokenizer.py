@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
@@ -88,7 +89,7 @@ class GraphTokenizer(GraphVocabulary):
 
     def __init__(self, tokenizer: Tokenizer, name: str | None = None) -> None:
         if not isinstance(tokenizer, Tokenizer):
-            raise TypeError(f"Expected a Tokenizer; received {describe(tokenizer)}.")
+            raise ArgumentTypeError(expected="a Tokenizer", received=describe(tokenizer))
         super().__init__(tokenizer, name)
         pieces = tokenizer.model_pieces
         _check_pieces(pieces, tokenizer.kind)

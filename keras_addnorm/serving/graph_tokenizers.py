@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import BaseTokenizer, ByteLevelBPETokenizer, ByteTokenizer, Tokenizer
 from keras_addnorm.serving.graph_byte_level_bpe import GraphByteLevelBPETokenizer
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
@@ -48,10 +49,12 @@ _CLASSES: dict[type[BaseTokenizer], Callable[[Any], GraphVocabulary]] = {
 def graph_tokenizer_of(tokenizer: BaseTokenizer) -> GraphVocabulary:
     """Makes the tokenizer of a graph, with the results of one in Python."""
     if type(tokenizer) not in _CLASSES:
-        raise ValueError(
+        raise ArgumentError(
             "An export splits texts with TensorFlow's own operations, and does not know this kind "
-            f"of tokenizer. Expected one of {[kind.__name__ for kind in _CLASSES]}; received a "
-            f"{type(tokenizer).__name__}. Translate in Python, or export the model without its "
-            "tokenizer (export_onnx, export_litert)."
+            "of tokenizer.",
+            f"one of {[kind.__name__ for kind in _CLASSES]}",
+            "Translate in Python, or export the model without its tokenizer (export_onnx, "
+            "export_litert).",
+            received=f"a {type(tokenizer).__name__}",
         )
     return _CLASSES[type(tokenizer)](tokenizer)

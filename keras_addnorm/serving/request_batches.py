@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 
 Outputs = dict[str, tf.Tensor]
 Function = Callable[..., Outputs]
@@ -43,9 +44,8 @@ class Buckets:
             sizes = getattr(self, name)
             are_sizes = isinstance(sizes, tuple) and all(is_whole(size, 1) for size in sizes)
             if not are_sizes or not sizes or list(sizes) != sorted(set(sizes)):
-                raise ValueError(
-                    f"Expected rising positive sizes as {name} buckets, at least one; received "
-                    f"{sizes!r}."
+                raise ArgumentError(
+                    expected=f"rising positive sizes as {name} buckets, at least one", value=sizes
                 )
 
     @classmethod

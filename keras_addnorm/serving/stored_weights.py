@@ -12,6 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_addnorm.basics.errors import ArgumentError
+
 # Smaller matrices are not converted: they hardly add to the size of the file.
 _SMALLEST = 1024
 
@@ -19,9 +21,7 @@ _SMALLEST = 1024
 def require_storage(storage: str) -> str:
     """Return the name of a way to store weights, or raise a `ValueError` if there is none."""
     if not isinstance(storage, str) or storage not in _STORAGES:
-        raise ValueError(
-            f"Expected one of {', '.join(_STORAGES)} as storage; received {storage!r}."
-        )
+        raise ArgumentError(expected=f"one of {', '.join(_STORAGES)} as storage", value=storage)
     return storage
 
 
@@ -114,9 +114,11 @@ class _Float16(tf.Module):
         limit = float(np.finfo(np.float16).max)
         largest = float(np.abs(values).max())
         if not largest < limit:
-            raise ValueError(
+            raise ArgumentError(
                 f"The weight {variable.path} does not fit in float16: expected values below "
-                f"{limit}; received {largest}. Use storage='float32'."
+                f"{limit}.",
+                remedy="Use storage='float32'.",
+                value=largest,
             )
         self.dtype = variable.dtype
         self.variable = tf.Variable(values.astype("float16"), trainable=False)

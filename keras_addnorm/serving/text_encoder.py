@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import Splitting
 from keras_addnorm.serving.graph_segments import GraphSegments, GraphSplitter, text_of_rows
@@ -40,9 +41,10 @@ class TextEncoder:
         self._longest_source = self.text_format.longest_source(max_source_length)
         self._longest_target = max_target_length - 1 - self.text_format.target_length
         if self._longest_target < 0:
-            raise ValueError(
-                f"Targets begin with {self.text_format.target_length} tokens and end with one. "
-                f"Expected a max_length above that; received {max_target_length}."
+            raise ArgumentError(
+                f"Targets begin with {self.text_format.target_length} tokens and end with one.",
+                "a `max_length` above that",
+                value=max_target_length,
             )
         splitter = GraphSplitter(tokenizers.source, self.source, splitting, self._longest_source)
         self._segments = tf.function(splitter, [TEXTS], autograph=False)

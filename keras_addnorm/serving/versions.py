@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import Manifest
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
@@ -48,9 +49,10 @@ def choose_version(directory: str | os.PathLike[str], version: int | None) -> in
     if version is None:
         version = max(existing_versions(directory), default=0) + 1
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= _LARGEST:
-        raise ValueError(
-            "A version has a positive number of at most 2**63 - 1, or version=None for the next "
-            f"one. Received: {version!r}."
+        raise ArgumentError(
+            "A version has a positive number of at most 2**63 - 1, or `version=None` for the next "
+            "one.",
+            version=version,
         )
     if (directory / str(version)).exists():
         raise _exists(directory / str(version))
@@ -60,7 +62,7 @@ def choose_version(directory: str | os.PathLike[str], version: int | None) -> in
 def _exists(path: Path) -> FileExistsError:
     return FileExistsError(
         f"Version {path.name} exists already: '{path}'. A version is never overwritten, since a "
-        "server may be using it. Pass version=None for the next free number, or remove it first."
+        "server may be using it. Name no version, for the next free number, or remove it first."
     )
 
 

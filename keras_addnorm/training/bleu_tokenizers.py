@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.languages import fold, require_language, tidy
 from keras_addnorm.basics.suggestions import did_you_mean
 
@@ -101,10 +102,11 @@ def bleu_tokenizer(
     """
     if tokenizer != AUTO:
         if tokenizer not in BLEU_TOKENIZERS:
-            raise ValueError(
-                "Unknown tokeniser of sacreBLEU. Expected one of "
-                f"{', '.join(map(repr, (AUTO, *BLEU_TOKENIZERS)))}; received {tokenizer!r}."
-                f"{did_you_mean([tokenizer], BLEU_TOKENIZERS)}"
+            raise ArgumentError(
+                "Unknown tokeniser of sacreBLEU.",
+                f"one of {', '.join(map(repr, (AUTO, *BLEU_TOKENIZERS)))}",
+                did_you_mean([tokenizer], BLEU_TOKENIZERS),
+                value=tokenizer,
             )
         if not _is_installed(tokenizer):
             raise ImportError(
@@ -113,9 +115,10 @@ def bleu_tokenizer(
             )
         return tokenizer
     if not isinstance(language, str | None):
-        raise ValueError(
-            "The language of the texts chooses the tokeniser of BLEU. Expected a name such as "
-            f"'de', or None; received {language!r}."
+        raise ArgumentError(
+            "The language of the texts chooses the tokeniser of BLEU.",
+            "a name such as 'de', or None",
+            value=language,
         )
     if language is not None:
         require_language("language", language)
@@ -139,9 +142,10 @@ def _some_of(references: Iterable[str]) -> list[str]:
     is_list = isinstance(references, Iterable) and not isinstance(references, str | bytes)
     some = list(itertools.islice(references, _ENOUGH)) if is_list else []
     if not is_list or not all(isinstance(text, str) for text in some):
-        raise ValueError(
-            "The script of texts chooses the tokeniser of BLEU. Expected a list of strings as "
-            f"`references`, () for none. Received: {references!r:.80}"
+        raise ArgumentError(
+            "The script of texts chooses the tokeniser of BLEU.",
+            "a list of strings as `references`, () for none",
+            references=references,
         )
     return some
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
+
 _callbacks = keras.callbacks
 
 # The attributes in which callbacks of Keras remember earlier epochs.
@@ -31,11 +33,11 @@ def require_known(callbacks: Mapping[str, Any]) -> None:
             continue
         if _attributes(callback) is None:
             known = ", ".join(sorted(one.__name__ for one in _ATTRIBUTES))
-            raise ValueError(
-                f"`remembering` has a callback {name!r} whose memory is not known. Expected one of "
-                f"Keras' {known}, or one with methods memory() and remember(memory). Received "
-                f"{callback!r:.80}. Pass it to `fit` alone if a resumed training may go on without "
-                "what it remembers."
+            raise ArgumentError(
+                f"`remembering` has a callback {name!r} whose memory is not known.",
+                f"one of Keras' {known}, or one with methods memory() and remember(memory)",
+                "Pass it to `fit` alone if a resumed training may go on without what it remembers.",
+                value=callback,
             )
         if why := _cannot_be_kept(callback):
             raise ValueError(

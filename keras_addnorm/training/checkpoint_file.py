@@ -24,6 +24,7 @@ import numpy as np
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import (
     STATE_NAME,
     DamagedFileError,
@@ -183,13 +184,14 @@ def load_checkpoint(
             "whole, or remove it: the one before it is taken then."
         ) from error
     if missing:
-        raise ValueError(
+        raise ArgumentError(
             f"The training cannot go on from the checkpoint '{path}': it does not hold "
-            f"{len(missing)} variables that the model has, {', '.join(missing[:3])} among them. "
-            "Expected a checkpoint of `save_checkpoint` that has all of them; received one of an "
-            "earlier version, which has the weights with LoRA merged, or a file of another kind. "
+            f"{len(missing)} variables that the model has, {', '.join(missing[:3])} among them.",
+            "a checkpoint of `save_checkpoint` that has all of them",
             "Its weights can be the start of a new training: load them with `model.load_weights`, "
-            "and compile anew."
+            "and compile anew.",
+            received="one of an earlier version, which has the weights with LoRA merged, or a "
+            "file of another kind",
         )
 
 

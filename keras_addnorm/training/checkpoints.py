@@ -22,6 +22,7 @@ import numpy as np
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.integrity import (
     TRAINING_GROUP,
     DamagedFileError,
@@ -75,11 +76,11 @@ class LastCheckpoints(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         if not is_whole(keep, 1):
-            raise ValueError(f"keep must be at least 1 checkpoint. Received {keep!r}.")
+            raise ArgumentError("keep must be at least 1 checkpoint.", value=keep)
         self.directory = to_path(directory)
         self.keep = keep
         if save is not None and not callable(save):
-            raise ValueError(f"save must be a function (model, path), or None. Received {save!r}.")
+            raise ArgumentError("save must be a function (model, path), or None.", value=save)
         self.save = _save_whole if save is None else save
         self.paths: list[Path] = []
 
@@ -216,7 +217,7 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
         [[3.0]]
     """
     if not isinstance(model, keras.Model):
-        raise TypeError(f"Expected a built Keras model. Received {model!r:.80}.")
+        raise ArgumentTypeError(expected="a built Keras model", value=model)
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, f"average{_SUFFIX}")
         average_checkpoints(paths, output)
@@ -227,17 +228,17 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
 
 def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     if isinstance(paths, str | os.PathLike):
-        raise ValueError(f"paths must be a list of files. Received the single path {paths}.")
+        raise ArgumentError("paths must be a list of files.", received=f"the single path {paths}")
     if not isinstance(paths, Iterable):
-        raise ValueError(f"paths must be a list of files. Received {paths!r:.80}.")
+        raise ArgumentError("paths must be a list of files.", value=paths)
     files = [Path(path) for path in paths]
     if not files:
         raise ValueError("There is nothing to average: paths is empty.")
     for path in files:
         if not path.name.endswith(_SUFFIX):
-            raise ValueError(
-                f"A checkpoint to average ends in {_SUFFIX!r}, as model.save_weights writes it. "
-                f"Received {path}."
+            raise ArgumentError(
+                f"A checkpoint to average ends in {_SUFFIX!r}, as model.save_weights writes it.",
+                received=str(path),
             )
         if not path.is_file():
             raise FileNotFoundError(f"There is no checkpoint {path}.")

@@ -11,6 +11,7 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import inside_vocabulary, to_tensor, values_of, wide_ids
 
 
@@ -36,28 +37,29 @@ def checked_labels_and_logits(
     given = labels
     labels, logits = to_tensor(labels), ops.convert_to_tensor(logits)
     if not ops.dtype(labels).startswith(("int", "uint")):
-        raise ValueError(
-            f"{where} needs integer labels (token ids). Received labels of type "
-            f"{ops.dtype(labels)} with shape {tuple(labels.shape)}. Pass token ids of shape "
-            "(batch, length), not one-hot rows or probabilities; if these are ids, cast them "
-            "to int32."
+        raise ArgumentError(
+            f"{where} needs integer labels (token ids).",
+            remedy="Pass token ids of shape (batch, length), not one-hot rows or probabilities; "
+            "if these are ids, cast them to int32.",
+            received=f"labels of type {ops.dtype(labels)} with shape {tuple(labels.shape)}",
         )
     if "float" not in ops.dtype(logits):
-        raise ValueError(
-            f"{where} needs floating-point logits. Received logits of type {ops.dtype(logits)} "
-            f"with shape {tuple(logits.shape)}. Are labels and predictions swapped? The order "
-            "is (labels, logits)."
+        raise ArgumentError(
+            f"{where} needs floating-point logits.",
+            remedy="Are labels and predictions swapped? The order is (labels, logits).",
+            received=f"logits of type {ops.dtype(logits)} with shape {tuple(logits.shape)}",
         )
     label_shape, logit_shape = tuple(labels.shape), tuple(logits.shape)
     fits = len(label_shape) >= 1 and len(logit_shape) == len(label_shape) + 1
     if not fits or not all(
         a is None or b is None or a == b for a, b in zip(label_shape, logit_shape[:-1], strict=True)
     ):
-        raise ValueError(
-            f"{where} needs labels of shape (batch, length) and logits of shape "
-            f"(batch, length, vocabulary). Received labels {label_shape} and logits "
-            f"{logit_shape}. The logits must have exactly one axis more than the labels, and "
-            "all other axes must agree."
+        raise ArgumentError(
+            f"{where} needs labels of shape (batch, length) and logits of shape (batch, length, "
+            "vocabulary).",
+            remedy="The logits must have exactly one axis more than the labels, and all other "
+            "axes must agree.",
+            received=f"labels {label_shape} and logits {logit_shape}",
         )
     _require_inside(given, logit_shape[-1], where, pad_id, sample_weight)
     return labels, logits
@@ -80,11 +82,12 @@ def _require_inside(
         wrong = wrong & (weight.reshape(weight.shape + (1,) * (values.ndim - weight.ndim)) != 0)
     if wrong.any():
         found = sorted(set(values[wrong].tolist()))
-        raise ValueError(
-            f"{where} got a label outside the vocabulary. Expected 0 <= label < {vocabulary_size}, "
-            f"the last axis of the logits, or pad_id={pad_id} where nothing counts. Received: "
-            f"{', '.join(map(str, found[:4]))}{', ...' if len(found) > 4 else ''}. Are the labels "
-            "of the model's own tokenizer?"
+        raise ArgumentError(
+            f"{where} got a label outside the vocabulary.",
+            f"0 <= label < {vocabulary_size}, the last axis of the logits, or `pad_id={pad_id}` "
+            "where nothing counts",
+            "Are the labels of the model's own tokenizer?",
+            received=f"{', '.join(map(str, found[:4]))}{', ...' if len(found) > 4 else ''}",
         )
 
 
@@ -93,18 +96,20 @@ def checked_pad_id(pad_id: int) -> int:
     try:
         return operator.index(pad_id)
     except TypeError:
-        raise ValueError(
-            f"pad_id is the integer label that counts nowhere. Received {pad_id!r} of type "
-            f"{type(pad_id).__name__}; the usual one is 0."
+        raise ArgumentError(
+            "`pad_id` is the integer label that counts nowhere.",
+            remedy="The usual one is 0.",
+            received=f"{pad_id!r} of type {type(pad_id).__name__}",
         ) from None
 
 
 def checked_smoothing(label_smoothing: float) -> float:
     """Returns the smoothing as a plain float; raises a `ValueError` if it is out of range."""
     if not is_number(label_smoothing, least=0, below=1):
-        raise ValueError(
-            "label_smoothing is the share of the label's probability that is spread over the "
-            f"vocabulary: at least 0 and below 1. Received {label_smoothing!r}; 0.1 is usual."
+        raise ArgumentError(
+            "`label_smoothing` is the share of the label's probability that is spread over the "
+            "vocabulary: at least 0 and below 1.",
+            received=f"{label_smoothing!r}; 0.1 is usual",
         )
     return float(label_smoothing)
 
@@ -140,10 +145,10 @@ def token_weights(labels: Any, pad_id: int, sample_weight: Any, dtype: str) -> A
     weight = ops.cast(ops.convert_to_tensor(sample_weight), dtype)
     missing = len(labels.shape) - len(weight.shape)
     if missing < 0:
-        raise ValueError(
-            "A sample weight has one value a row, (batch,), or one a token, (batch, length). "
-            f"Received sample_weight of shape {tuple(weight.shape)} for labels of shape "
-            f"{tuple(labels.shape)}."
+        raise ArgumentError(
+            "A sample weight has one value a row, (batch,), or one a token, (batch, length).",
+            received=f"sample_weight of shape {tuple(weight.shape)} for labels of shape "
+            f"{tuple(labels.shape)}",
         )
     for _ in range(missing):
         weight = ops.expand_dims(weight, -1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,9 +86,10 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
     panels = [p for p in _PANELS if any(series.get(name) for name, _ in p.columns)]
     if not panels:
         known = ", ".join(name for panel in _PANELS for name, _ in panel.columns)
-        raise ValueError(
-            f"The log {csv_path} has nothing to draw. Expected a column out of {known}. "
-            f"Received {', '.join(series) or 'none'}."
+        raise ArgumentError(
+            f"The log {csv_path} has nothing to draw.",
+            f"a column out of {known}",
+            received=", ".join(series) or "none",
         )
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -110,10 +112,10 @@ def _read(path: Path) -> dict[str, Points]:
         rows = list(reader)
         fields: Sequence[str] = reader.fieldnames or ()
     if "epoch" not in fields or not rows:
-        raise ValueError(
+        raise ArgumentError(
             f"{path} is not a training log: expected a column 'epoch' and at least one row, as "
-            f"keras.callbacks.CSVLogger writes. Received columns {list(fields)} and {len(rows)} "
-            "rows."
+            "keras.callbacks.CSVLogger writes.",
+            received=f"columns {list(fields)} and {len(rows)} rows",
         )
     by_epoch = {int(float(row["epoch"])) + 1: row for row in rows}
     return {

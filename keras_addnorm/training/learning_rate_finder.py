@@ -11,6 +11,7 @@ import keras
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import is_number, is_whole, to_path
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 
 _SMOOTHING = 0.9
 # The test ends when the loss exceeds the lowest one by this factor.
@@ -100,17 +101,18 @@ def find_learning_rate(
         True
     """
     if not is_number(lowest, above=0) or not is_number(highest, above=lowest):
-        raise ValueError(
-            "The rate rises from lowest to highest. Expected 0 < lowest < highest, received "
-            f"lowest={lowest!r}, highest={highest!r}."
+        raise ArgumentError(
+            "The rate rises from lowest to highest.",
+            "0 < `lowest` < `highest`",
+            lowest=lowest,
+            highest=highest,
         )
     if not is_whole(batches, 1):
-        raise ValueError(
-            "The rate rises from batch to batch. Expected an int of batches of at least 1, "
-            f"received {batches!r}."
+        raise ArgumentError(
+            "The rate rises from batch to batch.", "an int of batches of at least 1", value=batches
         )
     if not isinstance(model, keras.Model):
-        raise TypeError(f"Expected a built Keras model, received {model!r:.80}.")
+        raise ArgumentTypeError(expected="a built Keras model", value=model)
     growth = (highest / lowest) ** (1 / batches)
     schedule = keras.optimizers.schedules.ExponentialDecay(lowest, 1, growth)
     weights = model.get_weights()

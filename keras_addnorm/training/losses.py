@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
@@ -213,9 +214,10 @@ class RDropCrossentropy(TokenLoss):
     ) -> None:
         super().__init__(pad_id, name, weighted_sum)
         if not is_number(alpha, least=0):
-            raise ValueError(
-                "alpha weighs the difference of the two predictions: at least 0. Received "
-                f"{alpha!r}; 5 is usual for translation."
+            raise ArgumentError(
+                "`alpha` weighs the difference of the two predictions: at least 0.",
+                remedy="5 is usual for translation.",
+                alpha=alpha,
             )
         self.alpha = float(alpha)
         self.label_smoothing = checked_smoothing(label_smoothing)
@@ -248,10 +250,11 @@ def _disagreement(logits: Any) -> Any:
     """
     rows = logits.shape[0]
     if rows is not None and rows % 2:
-        raise ValueError(
-            "R-Drop compares two predictions of each row. Expected an even number of rows, each "
-            f"twice in succession; received logits of shape {tuple(logits.shape)}. Make batches "
-            "with make_training_dataset(repeats=2), for validation, too."
+        raise ArgumentError(
+            "R-Drop compares two predictions of each row.",
+            "an even number of rows, each twice in succession",
+            "Make batches with make_training_dataset(repeats=2), for validation, too.",
+            received=f"logits of shape {tuple(logits.shape)}",
         )
 
     @ops.custom_gradient

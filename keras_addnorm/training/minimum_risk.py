@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
@@ -83,19 +84,22 @@ class MinimumRisk(keras.losses.Loss):
     ) -> None:
         super().__init__(name=name)
         if not is_whole(rows_per_sentence, 2):
-            raise ValueError(
-                "A sentence has a reference and its candidates. Expected an int rows_per_sentence "
-                f"of at least 2. Received: {rows_per_sentence!r}"
+            raise ArgumentError(
+                "A sentence has a reference and its candidates.",
+                "an int `rows_per_sentence` of at least 2",
+                rows_per_sentence=rows_per_sentence,
             )
         if not is_number(sharpness, above=0):
-            raise ValueError(
-                "sharpness is the exponent of the probabilities. Expected a number above 0. "
-                f"Received: {sharpness!r}; 0.5 is a good start."
+            raise ArgumentError(
+                "sharpness is the exponent of the probabilities.",
+                "a number above 0",
+                received=f"{sharpness!r}; 0.5 is a good start",
             )
         if not is_number(reference_weight, least=0):
-            raise ValueError(
-                "reference_weight weighs the references' cross-entropy. Expected at least 0. "
-                f"Received: {reference_weight!r}; 0.3 is a good start."
+            raise ArgumentError(
+                "`reference_weight` weighs the references' cross-entropy.",
+                "at least 0",
+                received=f"{reference_weight!r}; 0.3 is a good start",
             )
         self.rows_per_sentence = int(rows_per_sentence)
         self.sharpness = float(sharpness)
@@ -117,17 +121,20 @@ class MinimumRisk(keras.losses.Loss):
     def _check_rows(self, labels: Any, rewards: Any) -> None:
         rows = labels.shape[0]
         if rows is not None and rows % self.rows_per_sentence:
-            raise ValueError(
-                f"Each sentence has {self.rows_per_sentence} rows, a reference and its candidates. "
-                f"Expected a multiple of {self.rows_per_sentence} rows. Received labels of shape "
-                f"{tuple(labels.shape)}; fill up with rows of padding."
+            raise ArgumentError(
+                f"Each sentence has {self.rows_per_sentence} rows, a reference and its candidates.",
+                f"a multiple of {self.rows_per_sentence} rows",
+                "Fill up with rows of padding.",
+                received=f"labels of shape {tuple(labels.shape)}",
             )
         if rewards is None or tuple(ops.shape(rewards))[1:] not in ((), (1,)):
             received = None if rewards is None else f"shape {tuple(ops.shape(rewards))}"
-            raise ValueError(
-                "MinimumRisk reads the candidates' rewards as sample weights. Expected one a row, "
-                f"of shape (batch,) or (batch, 1). Received: {received}. Pass (inputs, labels, "
-                "rewards) to `fit`, and leave out validation data that have none."
+            raise ArgumentError(
+                "MinimumRisk reads the candidates' rewards as sample weights.",
+                "one a row, of shape (batch,) or (batch, 1)",
+                "Pass (inputs, labels, rewards) to `fit`, and leave out validation data that have "
+                "none.",
+                received=str(received),
             )
 
     def _risk(self, labels: Any, logits: Any, real: Any, rewards: Any) -> Any:

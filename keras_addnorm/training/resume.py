@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.training.callback_memory import memory_of, remember, require_known
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
@@ -296,11 +297,12 @@ class Checkpoints(keras.callbacks.Callback):
 
 def _require_last_epoch(epoch: int, epochs: int) -> None:
     if epochs > epoch + 1:
-        raise ValueError(
-            "Keras cannot go on behind an epoch of a PyDataset that is cut short. Expected a `fit` "
-            f"that ends with the epoch that was begun, epochs={epoch + 1}; received "
-            f"epochs={epochs}. Call `fit` with epochs={epoch + 1} first, and then once more with "
-            f"initial_epoch={epoch + 1}, epochs={epochs} and the same callbacks."
+        raise ArgumentError(
+            "Keras cannot go on behind an epoch of a PyDataset that is cut short.",
+            f"a `fit` that ends with the epoch that was begun, `epochs={epoch + 1}`",
+            f"Call `fit` with `epochs={epoch + 1}` first, and then once more with "
+            f"initial_epoch={epoch + 1}, `epochs={epochs}` and the same callbacks.",
+            epochs=epochs,
         )
 
 

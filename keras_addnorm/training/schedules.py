@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 
 
 def _warmup_then_inverse_square_root(step: Any, warmup_steps: int) -> Any:
@@ -30,15 +31,15 @@ def _positive_int(value: Any, name: str, hint: str) -> int:
     except TypeError:
         number = 0
     if isinstance(value, bool) or number < 1:
-        raise ValueError(f"{name} must be an integer of at least 1. Received {value!r}. {hint}")
+        raise ArgumentError(f"{name} must be an integer of at least 1.", remedy=hint, value=value)
     return number
 
 
 def _positive_float(value: Any, name: str, hint: str) -> float:
     """The value as a plain finite float above 0."""
     if not is_number(value, above=0):
-        raise ValueError(
-            f"{name} must be a number above 0, finite in float32. Received {value!r}. {hint}"
+        raise ArgumentError(
+            f"{name} must be a number above 0, finite in float32.", remedy=hint, value=value
         )
     return float(value)
 
@@ -146,9 +147,8 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 def _checked_schedule(schedule: Any) -> Any:
     """The schedule, if it is one: anything that gives the rate of a step."""
     if not callable(schedule):
-        raise ValueError(
-            "The rates of a schedule are changed. Expected a LearningRateSchedule. Received "
-            f"{schedule!r:.80}."
+        raise ArgumentError(
+            "The rates of a schedule are changed.", "a LearningRateSchedule", value=schedule
         )
     return schedule
 
@@ -211,9 +211,10 @@ class Cooldown(_ScheduleOfASchedule):
         self.total_steps = _positive_int(total_steps, "total_steps", hint)
         self.cooldown_steps = _positive_int(cooldown_steps, "cooldown_steps", hint)
         if self.cooldown_steps > self.total_steps:
-            raise ValueError(
-                "A cool-down is a part of the training. Expected cooldown_steps of at most "
-                f"total_steps = {total_steps}, received {cooldown_steps}."
+            raise ArgumentError(
+                "A cool-down is a part of the training.",
+                f"`cooldown_steps` of at most `total_steps` = {total_steps}",
+                cooldown_steps=cooldown_steps,
             )
 
     def __call__(self, step: Any) -> Any:

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 
 
@@ -81,9 +82,9 @@ def evaluate_translations(
     hypotheses = checked_texts(hypotheses, "hypotheses")
     sets = _reference_sets(references)
     if wrong := next((each for each in sets if len(each) != len(hypotheses)), None):
-        raise ValueError(
-            "Each translation is scored against its own reference. Received "
-            f"{len(hypotheses)} hypotheses and {len(wrong)} references."
+        raise ArgumentError(
+            "Each translation is scored against its own reference.",
+            received=f"{len(hypotheses)} hypotheses and {len(wrong)} references",
         )
     tokenize = bleu_tokenizer(language, tokenizer, references=list(itertools.chain(*sets)))
     bleu, chrf = BLEU(lowercase=lowercase, tokenize=tokenize), CHRF(lowercase=lowercase)
@@ -109,17 +110,19 @@ def _reference_sets(references: Sequence[str] | Sequence[Sequence[str]]) -> list
 def checked_texts(texts: Sequence[str], name: str) -> list[str]:
     """The texts as a non-empty list of strings, or what is wrong with them."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise ValueError(
-            f"{name} must be a list of strings, one for each sentence. Received a single "
-            f"{type(texts).__name__}; wrap it in a list."
+        raise ArgumentError(
+            f"{name} must be a list of strings, one for each sentence.",
+            remedy="Wrap it in a list.",
+            received=f"a single {type(texts).__name__}",
         )
     texts = list(texts)
     if not texts:
-        raise ValueError(f"{name} must hold at least one sentence. Received none.")
+        raise ArgumentError(f"{name} must hold at least one sentence.", received="none")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(
-                f"{name} must be strings. Received {text!r} of type {type(text).__name__} at "
-                f"index {index}; decode bytes with .decode('utf-8')."
+            raise ArgumentTypeError(
+                f"{name} must be strings.",
+                remedy="Decode bytes with .decode('utf-8').",
+                received=f"{text!r} of type {type(text).__name__} at index {index}",
             )
     return texts

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 from keras_addnorm.training.scores import Scores, checked_texts, evaluate_translations
 
@@ -69,19 +70,19 @@ class TranslationScore(keras.callbacks.Callback):
         self.sources = checked_texts(sources, "sources")
         self.references = checked_texts(references, "references")
         if len(self.sources) != len(self.references):
-            raise ValueError(
-                "Each source needs one reference. Received "
-                f"{len(self.sources)} sources and {len(self.references)} references."
+            raise ArgumentError(
+                "Each source needs one reference.",
+                received=f"{len(self.sources)} sources and {len(self.references)} references",
             )
         if not callable(translate):
-            raise TypeError(
-                "translate must be a callable (model, sources) -> translations. Received "
-                f"{translate!r} of type {type(translate).__name__}."
+            raise ArgumentTypeError(
+                "translate must be a callable (model, sources) -> translations.",
+                received=f"{translate!r} of type {type(translate).__name__}",
             )
         self.translate = translate
         if not is_whole(every, 1):
-            raise ValueError(
-                f"every must be an int of at least 1 (score each epoch). Received {every!r}."
+            raise ArgumentError(
+                "every must be an int of at least 1 (score each epoch).", value=every
             )
         self.every = int(every)
         self.lowercase = lowercase
@@ -106,9 +107,9 @@ class TranslationScore(keras.callbacks.Callback):
             return
         self.hypotheses = list(self.translate(self.model, list(self.sources)))
         if len(self.hypotheses) != len(self.sources):
-            raise ValueError(
-                "translate must return one text for each source. Received "
-                f"{len(self.hypotheses)} texts for {len(self.sources)} sources."
+            raise ArgumentError(
+                "translate must return one text for each source.",
+                received=f"{len(self.hypotheses)} texts for {len(self.sources)} sources",
             )
         self.scores = evaluate_translations(
             self.hypotheses, self.references, self.lowercase, tokenizer=self.tokenizer

@@ -61,10 +61,10 @@ def test_limits_hold_for_what_float32_makes_of_a_number():
     ("require", "right", "wrong", "words"),
     [
         (lambda x: require_int("They count.", least=0, x=x), 0, -1, "They count. .*int x >= 0"),
-        (lambda x: require_share(x=x), 0.0, 1.0, "`x` is a share"),
-        (lambda x: require_gain(x=x), 0.0, -1.0, "`x` is a factor"),
-        (lambda x: require_size(x=x), 1, 0, "`x` has to be a positive integer"),
-        (require_epsilon, 0.0, -1.0, "`epsilon`.*>= 0"),
+        (lambda x: require_share(x=x), 0.0, 1.0, "x is a share"),
+        (lambda x: require_gain(x=x), 0.0, -1.0, "x is a factor"),
+        (lambda x: require_size(x=x), 1, 0, "x has to be a positive integer"),
+        (require_epsilon, 0.0, -1.0, "epsilon.*>= 0"),
     ],
     ids=["whole", "share", "gain", "size", "epsilon"],
 )

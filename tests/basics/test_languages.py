@@ -60,7 +60,7 @@ def test_well_formed_codes_pass(language):
 def test_names_and_malformed_codes_are_refused(language, hint):
     with pytest.raises(ValueError, match="A language is named by its code") as error:
         languages.require_code("source", language)
-    assert f"received source={language!r}." in str(error.value)
+    assert f"Received: source={language!r}." in str(error.value)
     assert str(error.value).endswith(f" Did you mean {hint}?" if hint else ".")
 
 
@@ -71,7 +71,7 @@ def test_an_unknown_code_is_noted_and_a_known_one_is_not(caplog):
     languages.require_language("language", "qab")
     languages.require_language("language", "German")
     assert caplog.messages == [languages.note_unknown("qab")]
-    with pytest.raises(ValueError, match=r"received language='\.\./x'"):
+    with pytest.raises(ValueError, match=r"Received: language='\.\./x'"):
         languages.require_language("language", "../x")
 
 

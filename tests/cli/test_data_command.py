@@ -110,8 +110,8 @@ def test_the_standard_input_and_a_name(capsys, spa, monkeypatch, tmp_path):
         (["--out", "."], "'.' exists already"),
         (["--data-format", "cvs"], "Unknown --data-format 'cvs'. Did you mean 'csv'"),
         (["--test", "nowhere.tsv"], "There is no file nowhere.tsv"),
-        (["--max-chars", "0"], "--max-chars is a number of characters, 1 or more; received 0"),
-        (["--target", "spanish"], "received --target 'spanish'. Did you mean 'es'?"),
+        (["--max-chars", "0"], "--max-chars is a number of characters, 1 or more. Received: 0"),
+        (["--target", "spanish"], "Received: --target 'spanish'. Did you mean 'es'?"),
         (["--target", "../x"], "A language is named by its code"),
     ],
 )
@@ -124,7 +124,9 @@ def test_what_is_refused_before_anything_is_read(capsys, spa, arguments, message
 def test_a_file_that_names_no_languages_is_refused_in_words_of_a_command(capsys, spa):
     status, _, err = run(capsys, "data", spa, "--source", "en")
     assert status == 2
-    assert "Received --source 'en', no --target. Say both, for example --source 'en', --targ" in err
+    assert (
+        "Received: --source 'en', no --target. Say both, for example --source 'en', --targ" in err
+    )
 
 
 def test_columns_by_position_are_shown_and_a_swap_is_said(capsys, tmp_path):
@@ -147,7 +149,7 @@ def test_columns_by_position_are_shown_and_a_swap_is_said(capsys, tmp_path):
 def test_a_new_run_has_codes_of_languages(capsys, spa, tmp_path, language, said):
     options = ("--data", spa, "--source", "en", "--target", language, "--run-dir", tmp_path / "r")
     status, _, err = run(capsys, "train", *options)
-    assert (status, f"received --target {said}" in err) == (2, True)
+    assert (status, f"Received: --target {said}" in err) == (2, True)
     assert not (tmp_path / "r").exists()
 
 

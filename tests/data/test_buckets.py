@@ -74,7 +74,7 @@ def test_thousands_of_lengths_are_no_trouble():
     "wrong", ["num_buckets", "max_length", "tokens_per_batch", "rows_multiple_of"]
 )
 def test_numbers_are_positive(wrong):
-    with pytest.raises(ValueError, match=f"positive numbers; received .*{wrong}=0"):
+    with pytest.raises(ValueError, match=f"positive numbers. Received: .*{wrong}=0"):
         fit_bucket_lengths([5], **{wrong: 0})
 
 

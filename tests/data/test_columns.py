@@ -173,9 +173,9 @@ def test_an_unknown_code_is_noted_and_a_name_is_refused(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         load_translation(path, source="qac", target="en")
     assert any(said.startswith("'qac' is no code of a language") for said in caplog.messages)
-    with pytest.raises(ValueError, match=r"received source='yoruba'. Did you mean 'yo'\?"):
+    with pytest.raises(ValueError, match=r"Received: source='yoruba'. Did you mean 'yo'\?"):
         load_translation(path, source="yoruba", target="en")
-    with pytest.raises(ValueError, match=r"received target='\.\./x'"):
+    with pytest.raises(ValueError, match=r"Received: target='\.\./x'"):
         load_translation(path, source="en", target="../x")
     with pytest.raises(ValueError, match=r"demo set has no language 'german'.*Did you mean 'de'\?"):
         load_translation("demo", target="german")

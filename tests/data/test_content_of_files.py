@@ -220,5 +220,5 @@ def test_a_part_that_ends_before_it_begins(tmp_path):
 
 
 def test_pairs_that_can_be_read_once_cannot_be_divided():
-    with pytest.raises(TypeError, match=r"more than once.*received generator.*Put them in a list"):
+    with pytest.raises(TypeError, match=r"more than once.*Received: generator.*Put them in a list"):
         hold_out((f"a {n}", f"b {n}") for n in range(50))

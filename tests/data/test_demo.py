@@ -374,7 +374,9 @@ def test_a_language_that_the_set_does_not_speak():
 
 
 def test_a_negative_size():
-    with pytest.raises(ValueError, match="train_size is a number of pairs, 0 or more; received -3"):
+    with pytest.raises(
+        ValueError, match=r"train_size is a number of pairs, 0 or more. Received: -3"
+    ):
         demo_splits("de", train_size=-3)
 
 

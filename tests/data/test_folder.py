@@ -173,7 +173,7 @@ def test_three_languages_need_both_said(folder, load):
 
 
 def test_no_direction(load):
-    with pytest.raises(ValueError, match=r"the direction is open: received source=None"):
+    with pytest.raises(ValueError, match=r"the direction is open. Received: source=None"):
         load(None, None)
 
 
@@ -216,11 +216,14 @@ def test_two_files_for_one_split(folder, load):
     ("choices", "message"),
     [
         ({"target": "fr"}, r"no language 'fr' for target. It has 'de', 'en'"),
-        ({"source": "de", "target": "de"}, "Expected two languages; received source=target='de'"),
+        (
+            {"source": "de", "target": "de"},
+            "two languages. Received: source='de', target='de'",
+        ),
         ({"split": "dev2"}, r"no split 'dev2'. It has 'train', 'validation', 'test_2016_flickr'"),
         ({"split": "train[:2"}, r"'train\[:2' is no split of the folder"),
         ({"split": "train[:x%]"}, r"is no split of the folder"),
-        ({"max_chars": 0}, "max_chars is a number of characters, 1 or more; received 0"),
+        ({"max_chars": 0}, "max_chars is a number of characters, 1 or more. Received: 0"),
     ],
 )
 def test_choices_that_cannot_be(load, choices, message):

@@ -173,7 +173,7 @@ def test_names_that_are_not_known(tmp_path, name, message):
 
 @pytest.mark.parametrize("wrong", [None, 3, ["train.en"]])
 def test_something_else_than_a_name(tmp_path, wrong):
-    with pytest.raises(TypeError, match=f"received {type(wrong).__name__}"):
+    with pytest.raises(TypeError, match=f"Received: {type(wrong).__name__}"):
         load_translation(wrong, data_dir=tmp_path)
 
 

@@ -239,7 +239,7 @@ def test_bad_arguments(tokenizer):
     for tokens in (0, -1):
         with pytest.raises(ValueError, match="a positive size"):
             make_training_dataset([("a", "b")], tokenizer, tokens_per_batch=tokens)
-    with pytest.raises(ValueError, match="received 1 pairs with an empty side and 1 that are too"):
+    with pytest.raises(ValueError, match="Received: 1 pairs with an empty side and 1 that are too"):
         make_training_dataset([("", "b"), ("a" * 99, "b")], tokenizer, bucket_lengths=(5,))
     with pytest.raises(ValueError, match="No sentence pair is left"):
         make_training_dataset([], tokenizer)
@@ -596,7 +596,7 @@ def test_processes_read_each_row_once(tokenizer):
     [
         ((0, 2), r"shared evenly.*batches with \[9\] rows"),
         ((3, 3), r"shared evenly.*batches with \[9\] rows"),
-        ((-1, 3), r"row_share=\(index, count\), two ints; received \(-1, 3\)"),
+        ((-1, 3), r"row_share=\(index, count\), two ints. Received: \(-1, 3\)"),
     ],
 )
 def test_rows_that_cannot_be_shared_are_refused(tokenizer, share, message):

@@ -266,18 +266,18 @@ def test_a_table_may_be_larger_than_the_vocabulary():
     # What stands in the list without being a piece of the model is written.
     foreign = Tokenizer.from_sentencepiece(model, PieceIds((*names, "b!"), start="<pad>"))
     assert foreign.decode([3, 4]) == "ab!" and foreign.unused_ids == ()
-    with pytest.raises(ValueError, match=r"has 4 pieces.*received 3"):
+    with pytest.raises(ValueError, match=r"has 4 pieces.*Received: 3"):
         PieceIds(names, start="<pad>").filled_up_to(3)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"pieces": ("a", "a")}, r"received \['a'\] several times"),
-        ({"pieces": ("a", 5)}, r"a tuple of names; received tuple \('a', 5\)"),
-        ({"pieces": ("<pad>", "<s>", "<unk>")}, r"received \{'end': '</s>'\}"),
+        ({"pieces": ("a", "a")}, r"Received: \['a'\] several times"),
+        ({"pieces": ("a", 5)}, r"a tuple of names. Received: tuple \('a', 5\)"),
+        ({"pieces": ("<pad>", "<s>", "<unk>")}, r"Received: \{'end': '</s>'\}"),
         ({"pieces": ("<pad>", "<s>", "<unk>"), "end": "<pad>"}, "cannot be what ends"),
-        ({"pieces": ("<pad>", "<s>", "<unk>", "</s>"), "controls": ("x",)}, r"received \['x'\]"),
+        ({"pieces": ("<pad>", "<s>", "<unk>", "</s>"), "controls": ("x",)}, r"Received: \['x'\]"),
     ],
     ids=range(5),
 )
@@ -327,7 +327,7 @@ def test_damaged_files_are_refused(tokenizers, tmp_path):
     with pytest.raises(ValueError, match=r"has no field 'last', which BaseTokenizer\.save writes"):
         load_tokenizer(path)
     ByteTokenizer().save(path)
-    with pytest.raises(ValueError, match=r"another kind.*received 'bytes'.*load_tokenizer"):
+    with pytest.raises(ValueError, match=r"another kind.*Received: 'bytes'.*load_tokenizer"):
         Tokenizer.load(path)
 
 
@@ -335,7 +335,7 @@ def test_bad_byte_level_files():
     ids = {name: index for index, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "a"])}
     with pytest.raises(ValueError, match=r"missing are .* 255 in all"):
         ByteLevelBPETokenizer.from_vocabulary(ids, [])
-    with pytest.raises(ValueError, match=r"Expected lines of two.*received 'a b c'"):
+    with pytest.raises(ValueError, match=r"Expected lines of two.*Received: 'a b c'"):
         ByteLevelBPETokenizer.from_vocabulary(ids, ["a b c"])
 
 

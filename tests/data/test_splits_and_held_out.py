@@ -107,7 +107,7 @@ def test_pairs_of_a_file_are_divided_as_they_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "count", "message"),
     [
-        (PAIRS, 0, "at least 1 pair to hold out; received count=0"),
+        (PAIRS, 0, "at least 1 pair to hold out. Received: count=0"),
         (PAIRS, 400, "400 of 400 pairs cannot be held out"),
         ([("same", str(n)) for n in range(50)], None, "none would be left to train on"),
         ([], None, "0 pairs cannot be held out"),

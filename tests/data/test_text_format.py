@@ -158,7 +158,7 @@ def test_words_that_a_text_changes_are_refused():
     """A space belongs to the word behind it, where a vocabulary is one of bytes in words."""
     tokenizer = families.FAMILIES["bart"]()
     pair = TokenizerPair(tokenizer, tokenizer, TextFormat(text_prefix="say: "))
-    with pytest.raises(ValueError, match=r"another way before a text.*received 'say: '"):
+    with pytest.raises(ValueError, match=r"another way before a text.*Received: 'say: '"):
         _ = pair.bound_format
     pair = TokenizerPair(tokenizer, tokenizer, TextFormat(text_prefix="say:"))
     assert pair.bound_format.text_prefix == tuple(tokenizer.encode("say:"))
@@ -174,12 +174,12 @@ def test_a_leading_piece_has_a_beginning_and_an_end(marian):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"source_prefix": "en"}, "tuple of the names of pieces; received str 'en'"),
-        ({"source_prefix": ("{language}",)}, r"no others; received '\{language\}'"),
-        ({"text_prefix": "say {: "}, "no others; received"),
+        ({"source_prefix": "en"}, "tuple of the names of pieces. Received: str 'en'"),
+        ({"source_prefix": ("{language}",)}, r"no others. Received: '\{language\}'"),
+        ({"text_prefix": "say {: "}, "no others. Received"),
         ({"target_prefix": ("{end}",)}, "in source_suffix only"),
-        ({"text_prefix": None}, "Expected text_prefix as a string; received NoneType None"),
-        ({"leading_piece": ">>"}, "how a piece begins and how it ends.*received str '>>'"),
+        ({"text_prefix": None}, "Expected text_prefix as a string. Received: NoneType None"),
+        ({"leading_piece": ">>"}, "how a piece begins and how it ends.*Received: str '>>'"),
         ({"leading_piece": (">>", "")}, "how a piece begins and how it ends"),
         ({"leading_piece": (">>",)}, "how a piece begins and how it ends"),
     ],

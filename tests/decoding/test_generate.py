@@ -262,7 +262,7 @@ def test_ids_may_come_as_any_integers(source, model, generated):
         (["A dog."], {}, "have to be integers.*decoding.translate"),
         (SOURCE.astype("float32"), {}, "have to be integers.*Received: float32"),
         (np.array([["ein", "Haus"]]), {}, "have to be integers.*decoding.translate"),
-        (np.array([[3, V_SOURCE]]), {}, r"Expected 0 <= id < 13. Received ids from 3 to 13"),
+        (np.array([[3, V_SOURCE]]), {}, r"Expected 0 <= id < 13. Received: ids from 3 to 13"),
         (np.array([[-1, 3]]), {}, "outside the vocabulary.*from -1 to 3"),
         (SOURCE, {"num_beams": 0}, "needs hypotheses. Expected an int num_beams >= 1. Received: 0"),
         (SOURCE, {"num_beams": -3}, "Expected an int num_beams >= 1. Received: -3"),

@@ -156,9 +156,9 @@ def test_its_special_ids_are_arguments(decoder):
 
 
 def test_what_is_missing_is_named(decoder):
-    with pytest.raises(ValueError, match="Expected max_length, for a decoder without a `config"):
+    with pytest.raises(ValueError, match="Expected max_length, for a decoder without a config"):
         generate(decoder, SOURCE)
-    with pytest.raises(ValueError, match=r"method `decode_sequence`\. Received: a Recurrent"):
+    with pytest.raises(ValueError, match=r"method decode_sequence\. Received: a Recurrent"):
         generate(decoder, SOURCE, max_length=L, return_details=True)
     with pytest.raises(ValueError, match="Source ids need two axes"):
         generate(decoder, SOURCE[0], max_length=L)

@@ -183,7 +183,7 @@ def test_the_traceable_search_refuses_a_shortlist_beside_it(model):
     source = tf.constant(SOURCE, tf.int32)
     ids, _ = decode(model, source, max_length=2, target_prefix=[6])
     assert (array(ids)[:, 0] == 6).all()
-    with pytest.raises(ValueError, match="Received both"):
+    with pytest.raises(ValueError, match="Received: both"):
         decode(model, source, max_length=2, target_prefix=[6], shortlist=Shortlist(lexicon, 5))
 
 

@@ -225,7 +225,7 @@ def test_a_size_that_does_not_fit_is_named(lexicon, size):
 
 def test_what_does_not_go_together_is_named(lexicon):
     model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
-    with pytest.raises(ValueError, match="Received both"):
+    with pytest.raises(ValueError, match="Received: both"):
         model.generate(SOURCE, shortlist=Shortlist(lexicon, 5), target_prefix=[[5], [6], [7]])
     for sizes, message in (
         ({"source_vocabulary_size": V_SOURCE + 1}, "does not belong to the model"),

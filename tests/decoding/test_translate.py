@@ -260,7 +260,7 @@ def test_anything_but_a_list_of_strings_is_named(texts, copying):
 
 @pytest.mark.parametrize("batch_size", [0, -1])
 def test_a_batch_has_to_hold_something(batch_size, copying):
-    with pytest.raises(ValueError, match=f"`batch_size`.*Received: {batch_size}"):
+    with pytest.raises(ValueError, match=f"batch_size.*Received: {batch_size}"):
         translate(copying, PAIR, ["a"], batch_size=batch_size)
 
 

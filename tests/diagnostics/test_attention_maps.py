@@ -123,7 +123,7 @@ def test_padding_of_the_source_gets_no_weight(model):
 
 @pytest.mark.parametrize("ids", [[[4, 2]], [], [1.5, 2.0]])
 def test_only_one_row_of_ids(model, ids):
-    with pytest.raises(ValueError, match="`source_ids` has to be one sentence"):
+    with pytest.raises(ValueError, match="source_ids has to be one sentence"):
         attention_maps(model, ids, [1])
 
 

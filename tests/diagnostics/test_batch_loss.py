@@ -184,7 +184,7 @@ def test_no_loss_and_no_scalar_are_refused():
     model.compile("sgd", keras.losses.MeanSquaredError(reduction=None))
     with pytest.raises(ValueError, match=r"Expected a scalar.*shape \(3,\)"):
         effective_depth(model, (X, Y))
-    with pytest.raises(ValueError, match=r"the name of one, or None.*go to `compile`"):
+    with pytest.raises(ValueError, match=r"the name of one, or None.*go to compile"):
         inspect(model, (X, Y), {"a": "mse"})
     with pytest.raises(ValueError, match="A batch has two or three parts"):
         inspect(model, (X,))

@@ -178,7 +178,7 @@ def test_tensorboard_gets_a_scalar_for_each_sublayer_and_column(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"csv": "a.csv", "every": 0}, r"`every` has to be positive\. .*Received: 0"),
+        ({"csv": "a.csv", "every": 0}, r"every has to be positive\. .*Received: 0"),
         ({}, r"nowhere to write to.*csv='residuals\.csv'"),
     ],
 )

@@ -135,7 +135,7 @@ def test_unknown_and_impossible_choices():
         ("tensorflow", {"JOB_ADDRESSES": "host:1"}, "Expected KERAS_BACKEND=jax"),
         ("jax", {"JOB_ADDRESSES": "host:1"}, "NUM_PROCESSES has to say how many"),
         ("jax", {"JOB_ADDRESSES": "host:1", "NUM_PROCESSES": "2"}, "PROCESS_ID has to say which"),
-        ("jax", {"JOB_ADDRESSES": "host:1", "NUM_PROCESSES": "two"}, "received 'two'"),
+        ("jax", {"JOB_ADDRESSES": "host:1", "NUM_PROCESSES": "two"}, "Received: 'two'"),
     ],
 )
 def test_a_place_that_is_half_told_is_refused(monkeypatch, backend, variables, message):

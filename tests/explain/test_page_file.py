@@ -74,7 +74,7 @@ def test_a_page_is_made_again_of_what_is_in_it(run):
     assert old != text
     assert remade_page(old) == text
     assert remade_page(remade_page(old, note="another"), note="a note") == text
-    with pytest.raises(ValueError, match=r"Expected one element .* Received 0\."):
+    with pytest.raises(ValueError, match=r"Expected one element .* Received: 0\."):
         remade_page("<html></html>")
 
 

@@ -162,7 +162,7 @@ def test_heads_that_do_not_divide_the_width(hidden_dim, num_heads, advice):
 @pytest.mark.parametrize("num_heads", [0, -1])
 def test_heads_have_to_be_positive(num_heads):
     with pytest.raises(
-        ValueError, match=f"`num_heads` has to be a positive integer. Received: {num_heads}"
+        ValueError, match=f"num_heads has to be a positive integer. Received: {num_heads}"
     ):
         MultiHeadSelfAttention(num_heads)
 
@@ -170,10 +170,10 @@ def test_heads_have_to_be_positive(num_heads):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"padding_mask": np.ones((B, T, T))}, "`padding_mask` has the wrong number of axes"),
-        ({"attention_mask": np.ones(T)}, "`attention_mask` has the wrong number of axes"),
-        ({"cache": np.zeros((B, 2, T, H, K))}, "Received only cache"),
-        ({"cache_update_index": 0}, "Received only cache_update_index"),
+        ({"padding_mask": np.ones((B, T, T))}, "padding_mask has the wrong number of axes"),
+        ({"attention_mask": np.ones(T)}, "attention_mask has the wrong number of axes"),
+        ({"cache": np.zeros((B, 2, T, H, K))}, "Received: only cache"),
+        ({"cache_update_index": 0}, "Received: only cache_update_index"),
     ],
 )
 def test_bad_calls_of_self_attention(arguments, message):
@@ -182,7 +182,7 @@ def test_bad_calls_of_self_attention(arguments, message):
 
 
 def test_cross_attention_needs_something_to_attend_to():
-    with pytest.raises(ValueError, match=r"nothing to attend to. Expected `memory` or `cache`"):
+    with pytest.raises(ValueError, match=r"nothing to attend to. Expected memory or cache"):
         MultiHeadCrossAttention(H)(np.zeros((B, T, D)))
 
 

@@ -87,7 +87,7 @@ def test_dropout_only_while_training():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"intermediate_dim": 0}, "`intermediate_dim` has to be a positive integer. Received: 0"),
+        ({"intermediate_dim": 0}, "intermediate_dim has to be a positive integer. Received: 0"),
         ({"intermediate_dim": 3, "activation": "swish_glu"}, "no such activation.*swiglu.*'swish"),
     ],
 )

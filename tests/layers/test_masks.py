@@ -120,8 +120,8 @@ def test_weights_of_16_bits_come_from_logits_of_32(half):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"padding_mask": np.ones((2, 3, 3))}, r"`padding_mask`.*\(batch, keys\).*\(2, 3, 3\)"),
-        ({"attention_mask": np.ones((3,))}, r"`attention_mask`.*\(batch, queries, keys\)"),
+        ({"padding_mask": np.ones((2, 3, 3))}, r"padding_mask.*\(batch, keys\).*\(2, 3, 3\)"),
+        ({"attention_mask": np.ones((3,))}, r"attention_mask.*\(batch, queries, keys\)"),
     ],
 )
 def test_a_mask_of_the_wrong_rank_is_named(arguments, message):

@@ -220,7 +220,7 @@ def test_choices_are_written_down(choice):
             r"'alibi' has no such field. Expected fields among \[\]",
         ),
         ({"name": "learned", "max_length": 3}, "'learned' has no such field"),
-        ({"name": "rotary", "base": 0.0}, "`base` of rotary positions: expected > 1"),
+        ({"name": "rotary", "base": 0.0}, "base of rotary positions: expected > 1"),
         ({"name": "rotary", "scaling": {"name": "yarn", "factor": 2}}, "among linear, ntk.*yarn"),
         ({"name": "rotary", "scaling": {"name": "ntk"}}, "a 'factor' > 0"),
         ({"name": "t5", "num_buckets": 6}, "multiple of 4.*num_buckets=6, max_distance=128"),

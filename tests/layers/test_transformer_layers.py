@@ -380,9 +380,9 @@ def test_beams_share_a_stacks_memory():
         ({"scheme": "prenorm"}, "no such residual scheme"),
         ({"norm": "group_norm"}, "no such norm"),
         ({"activation": "swoosh"}, "no such activation"),
-        ({"num_heads": 0}, "`num_heads` has to be a positive integer"),
+        ({"num_heads": 0}, "num_heads has to be a positive integer"),
         ({"num_heads": 5}, "hidden_dim=33, num_heads=5. Use num_heads=3 or 11"),
-        ({"intermediate_dim": 0}, "`intermediate_dim` has to be a positive integer"),
+        ({"intermediate_dim": 0}, "intermediate_dim has to be a positive integer"),
         ({"scheme": "deep_norm"}, "position=StackPosition"),
     ],
 )

@@ -463,7 +463,7 @@ def test_lora_and_quantisation(tmp_path):
         ({"hidden_dim": 7, "num_heads": 1}, "an even hidden_dim >= 2. Received: hidden_dim=7"),
         ({"embedding_scale": 0.0}, "finite number. Expected scale > 0.*Received: 0.0"),
         ({"embedding_norm": "batch_norm"}, "leaks in a decoder"),
-        ({"head_dim": 0}, "`head_dim` has to be a positive integer"),
+        ({"head_dim": 0}, "head_dim has to be a positive integer"),
         ({"num_heads": 3}, "hidden_dim to be a multiple of num_heads"),
     ],
     ids=str,

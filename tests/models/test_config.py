@@ -123,16 +123,16 @@ def test_a_config_is_frozen():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"num_heads": 0}, "`num_heads` has to be a positive integer. Received: 0"),
-        ({"hidden_dim": -8}, "`hidden_dim` has to be a positive integer. Received: -8"),
-        ({"max_length": 2.5}, "`max_length` has to be a positive integer. Received: 2.5"),
-        ({"source_vocabulary_size": "8k"}, "`source_vocabulary_size`.*Received: '8k'"),
-        ({"num_decoder_layers": 0}, "`num_decoder_layers`"),
+        ({"num_heads": 0}, "num_heads has to be a positive integer. Received: 0"),
+        ({"hidden_dim": -8}, "hidden_dim has to be a positive integer. Received: -8"),
+        ({"max_length": 2.5}, "max_length has to be a positive integer. Received: 2.5"),
+        ({"source_vocabulary_size": "8k"}, "source_vocabulary_size.*Received: '8k'"),
+        ({"num_decoder_layers": 0}, "num_decoder_layers"),
         (
             {"dropout": 1.0},
-            "`dropout` is a share. Expected 0 <= share < 1 in float32. Received: 1.0",
+            "dropout is a share. Expected 0 <= share < 1 in float32. Received: 1.0",
         ),
-        ({"attention_dropout": -0.1}, "`attention_dropout`"),
+        ({"attention_dropout": -0.1}, "attention_dropout"),
         ({"scheme": "prelayer"}, "no such residual scheme"),
         ({"norm": "batch"}, "no such norm"),
         ({"activation": "swoosh"}, "no such activation"),

@@ -159,9 +159,9 @@ def test_a_norm_that_cannot_make_up_for_a_gain_leaves_the_scheme_and_says_so(sch
 
 
 def test_another_kind_of_model_is_refused():
-    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a Sequential"):
+    with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer. Received: a Sequential"):
         fold(keras.Sequential([keras.layers.Dense(3)]))
-    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a Sequential"):
+    with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer. Received: a Sequential"):
         is_foldable(keras.Sequential([keras.layers.Dense(3)]))
 
 

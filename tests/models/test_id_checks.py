@@ -183,7 +183,7 @@ def test_a_label_that_counts_nowhere_may_be_negative():
 @pytest.mark.parametrize("make", [make_training_batches, make_training_dataset])
 def test_a_data_set_of_another_tokenizer_is_refused(model, make):
     data = make(PAIRS, ByteTokenizer())
-    with pytest.raises(ValueError, match=r"source ids below 13.*Received ids up to 102"):
+    with pytest.raises(ValueError, match=r"source ids below 13.*Received: ids up to 102"):
         model.fit(data)
     with pytest.raises(ValueError, match="does not belong to the model"):
         model.fit(batch(), LABELS, validation_data=data)

@@ -71,7 +71,7 @@ def test_only_the_matrices_of_the_chosen_layers_are_trained():
     [
         ({"rank": 0}, "Expected an int >= 1. Received: 0"),
         ({"rank": 2, "filters": "nowhere"}, "no layer to adapt.*Received: filters='nowhere'"),
-        ({"rank": 2}, "can have LoRA once.*Received layers with LoRA: decoder_embedding"),
+        ({"rank": 2}, "can have LoRA once.*Received: layers with LoRA: decoder_embedding"),
     ],
 )
 def test_a_model_that_cannot_be_adapted_is_left_as_it_is(options, words):

@@ -185,7 +185,7 @@ def test_the_command(folder, tmp_path, capsys):
     assert config.evaluation.search().strategy == load_pretrained(folder).generation.with_beams(3)
     elsewhere = [*arguments[:3], str(tmp_path / "other")]
     assert cli.main(elsewhere) == 2
-    assert "as --source-language; received none" in capsys.readouterr().err
+    assert "as --source-language. Received: none" in capsys.readouterr().err
     assert cli.main(arguments) == 2
     assert "exists. Expected the name of a new folder" in capsys.readouterr().err
 

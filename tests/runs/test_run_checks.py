@@ -644,7 +644,7 @@ def test_another_optimiser_is_refused_once_there_is_a_checkpoint(
     if not is_refused:
         require_same_run(now, directory)
         return
-    with pytest.raises(UserError, match=f"training.{key} = {old!r}, received {new!r}"):
+    with pytest.raises(UserError, match=f"training.{key} = {old!r}. Received: {new!r}"):
         require_same_run(now, directory)
 
 

@@ -226,7 +226,7 @@ def test_ds_init_shrinks_all_kernels_with_depth(exponent, side):
 
 def test_ds_init_has_a_gain_which_cannot_be_zero():
     assert DSInit(gain=0.3).plan(StackPosition(2, 2, "encoder")).init_gain == 0.3
-    with pytest.raises(ValueError, match=r"Expected gain > 0.*gain=0"):
+    with pytest.raises(ValueError, match=r"Expected gain > 0.*Received: 0"):
         DSInit(gain=0)
 
 

@@ -610,7 +610,7 @@ def test_places_among_the_sublayers_of_a_stack(sublayers):
     assert [place.is_first_in_layer for place in places] == [True] + [False] * (count - 1)
     assert [place.is_last_in_layer for place in places] == [False] * (count - 1) + [True]
     assert StackPosition.get(places[0].to_dict()) == places[0]
-    with pytest.raises(ValueError, match=r"Expected a position with `sublayer`.*sublayers=\(\)"):
+    with pytest.raises(ValueError, match=r"Expected a position with sublayer.*sublayers=\(\)"):
         _ = layer.at("feed_forward").sublayer_index
 
 

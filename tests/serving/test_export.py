@@ -325,7 +325,7 @@ def test_bad_arguments(model, tokenizers, tmp_path, monkeypatch):
     def export(model=model, tokenizers=tokenizers, **options):
         return export_saved_model(model, tokenizers, tmp_path / "new", **options)
 
-    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a int"):
+    with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer. Received: a int"):
         export(model=7)
     with pytest.raises(TypeError, match="Expected a TokenizerPair, or one Tokenizer"):
         export(tokenizers="t.model")
@@ -357,9 +357,9 @@ def test_the_highest_version_is_loaded(directory, translator, tmp_path):
 
 
 def test_bad_input_to_the_translator(translator):
-    with pytest.raises(TypeError, match="Expected several texts; received one"):
+    with pytest.raises(TypeError, match=r"Expected several texts. Received: one"):
         translator("one text")
-    with pytest.raises(TypeError, match="Expected a text of type str; received int 7"):
+    with pytest.raises(TypeError, match=r"Expected a text of type str. Received: int 7"):
         translator(["a", 7])
 
 

@@ -212,7 +212,7 @@ def test_an_export_takes_languages_as_inputs(model, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"'en' of a source language\. Did you mean 'en_XX'\?"):
         translator(["a"], "en", "de_DE")
     with pytest.raises(
-        ValueError, match=r"Expected a source language, such as 'en_XX', .* and a .*received none"
+        ValueError, match=r"Expected a source language, such as 'en_XX', .* and a .*Received: none"
     ):
         translator(["a"])
     # The command takes them, too; its own message is that of the library.

@@ -370,7 +370,7 @@ def test_a_batch_of_long_texts_is_full_sooner():
 
 @pytest.mark.parametrize("field", ["queue", "workers", "max_batch_size", "max_request_bytes"])
 def test_limits_are_positive(field):
-    with pytest.raises(ValueError, match=f"server.{field} must be at least 1, received 0"):
+    with pytest.raises(ValueError, match=f"server.{field} must be at least 1. Received: 0"):
         Settings(".", **{field: 0})
 
 
@@ -386,12 +386,12 @@ def test_all_wrong_settings_are_named_at_once():
 @pytest.mark.parametrize("field", ["port", "grpc_port"])
 def test_ports_are_ports(field, port):
     with pytest.raises(
-        ValueError, match=f"server.{field} must be at least 0 and at most 65535, received {port}"
+        ValueError, match=f"server.{field} must be at least 0 and at most 65535. Received: {port}"
     ):
         Settings(".", **{field: port})
 
 
 def test_threads_of_an_operation_may_be_left_to_tensorflow():
     assert Settings(".", intra_op_threads=0).intra_op_threads == 0
-    with pytest.raises(ValueError, match="intra_op_threads must be at least 0, received -1"):
+    with pytest.raises(ValueError, match=r"intra_op_threads must be at least 0. Received: -1"):
         Settings(".", intra_op_threads=-1)

@@ -127,7 +127,7 @@ def test_flags_become_settings(monkeypatch, tmp_path):
     ("flags", "words"),
     [
         ((), "There is no exported model in"),
-        (("--queue", "0"), "--queue must be at least 1, received 0"),
+        (("--queue", "0"), "--queue must be at least 1. Received: 0"),
     ],
 )
 def test_what_the_user_can_mend(capsys, tmp_path, flags, words):

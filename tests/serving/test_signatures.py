@@ -484,7 +484,7 @@ def test_bad_strategies(toy, tmp_path):
         {"translate_nbest": Beam(1)},
     ):
         with pytest.raises(
-            ValueError, match=r"Expected one with num_return=1.*received '\w+': Beam"
+            ValueError, match=r"Expected one with num_return=1.*Received: '\w+': Beam"
         ):
             export(strategies=strategies)
     assert not (tmp_path / "toy").exists()

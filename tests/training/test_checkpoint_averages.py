@@ -120,7 +120,7 @@ def test_a_failed_average_leaves_the_old_file(tmp_path, monkeypatch):
 def test_bad_paths_are_named(tmp_path):
     with pytest.raises(ValueError, match="paths is empty"):
         average_checkpoints([])
-    with pytest.raises(ValueError, match=r"must be a list of files. Received the single path"):
+    with pytest.raises(ValueError, match=r"must be a list of files. Received: the single path"):
         average_checkpoints(tmp_path / "a.weights.h5")
     with pytest.raises(ValueError, match=r"ends in '.weights.h5'"):
         average_checkpoints([tmp_path / "model.keras"])
@@ -193,5 +193,5 @@ def test_an_interrupted_save_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_keep_must_be_positive(tmp_path):
-    with pytest.raises(ValueError, match=r"keep must be at least 1 checkpoint. Received 0"):
+    with pytest.raises(ValueError, match=r"keep must be at least 1 checkpoint. Received: 0"):
         LastCheckpoints(tmp_path, keep=0)

@@ -263,7 +263,9 @@ def test_what_keras_cannot_go_on_with_is_refused_before_the_first_batch(data, ep
     if not is_refused:
         position.on_epoch_begin(1)
         return
-    with pytest.raises(ValueError, match=r"Expected .* epochs=2; received epochs=5.*initial_epoch"):
+    with pytest.raises(
+        ValueError, match=r"Expected .* epochs=2. Received: epochs=5.*initial_epoch"
+    ):
         position.on_epoch_begin(1)
 
 

@@ -65,7 +65,7 @@ def test_the_suggestion_is_a_tenth_of_the_best():
 
 
 def test_the_limits_have_an_order():
-    with pytest.raises(ValueError, match="Expected 0 < lowest < highest, received lowest=1"):
+    with pytest.raises(ValueError, match=r"Expected 0 < lowest < highest. Received: lowest=1"):
         find_learning_rate(None, None, "mse", lowest=1.0, highest=0.1)
-    with pytest.raises(ValueError, match="batches of at least 1, received 0"):
+    with pytest.raises(ValueError, match=r"batches of at least 1. Received: 0"):
         find_learning_rate(None, None, "mse", batches=0)

@@ -327,7 +327,7 @@ def test_r_drop_says_what_it_needs():
     labels, logits = batch()
     with pytest.raises(ValueError, match="even number of rows"):
         RDropCrossentropy()(labels, logits)
-    with pytest.raises(ValueError, match=r"at least 0\. Received -1"):
+    with pytest.raises(ValueError, match=r"at least 0\. Received: -1"):
         RDropCrossentropy(-1)
     loss = keras.losses.deserialize(keras.losses.serialize(RDropCrossentropy(2.0, 0.1, 3)))
     assert (loss.alpha, loss.label_smoothing, loss.pad_id) == (2.0, 0.1, 3)

@@ -103,7 +103,7 @@ def test_fit_moves_probability_to_the_better_candidate():
 
 def test_it_says_what_it_needs():
     labels, logits, rewards = batch()
-    with pytest.raises(ValueError, match=r"multiple of 5 rows\. Received labels of shape \(16, "):
+    with pytest.raises(ValueError, match=r"multiple of 5 rows\. Received: labels of shape \(16, "):
         MinimumRisk(5)(labels, logits, rewards)
     with pytest.raises(ValueError, match=r"Received: None\. Pass \(inputs, labels, rewards\)"):
         MinimumRisk(ROWS)(labels, logits)
@@ -115,7 +115,7 @@ def test_it_says_what_it_needs():
         MinimumRisk(ROWS, sharpness=0)
     with pytest.raises(ValueError, match=r"at least 0\. Received: -1"):
         MinimumRisk(ROWS, reference_weight=-1)
-    with pytest.raises(ValueError, match=r"below 1\. Received 1"):
+    with pytest.raises(ValueError, match=r"below 1\. Received: 1"):
         MinimumRisk(ROWS, label_smoothing=1)
     loss = MinimumRisk(ROWS, 0.7, 0.2, 0.1, 3, "risk")
     again = keras.losses.deserialize(keras.losses.serialize(loss))

@@ -239,7 +239,7 @@ def test_the_best_epoch_is_known_in_a_second_process(tmp_path):
         (keras.callbacks.SwapEMAWeights(swap_on_epoch=True), "swap_on_epoch=False"),
         (keras.callbacks.BackupAndRestore("backup"), "Expected one of Keras' CSVLogger, Early"),
         (keras.callbacks.LambdaCallback(), "memory is not known.*memory.. and remember"),
-        (None, "callback 'it' whose memory is not known.*Received None"),
+        (None, "callback 'it' whose memory is not known.*Received: None"),
     ],
 )
 def test_what_a_checkpoint_cannot_remember_is_refused_at_the_start(callback, said):

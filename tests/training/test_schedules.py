@@ -110,23 +110,23 @@ BAD = {
     "no warm-up": (lambda: NoamSchedule(512, warmup_steps=0), "warmup_steps must be an integer"),
     "fractional warm-up": (
         lambda: InverseSquareRootSchedule(0.1, warmup_steps=1.5),
-        r"at least 1. Received 1.5. For no warm-up at all, pass 1",
+        r"at least 1. Received: 1.5. For no warm-up at all, pass 1",
     ),
-    "boolean warm-up": (lambda: InverseSquareRootSchedule(0.1, True), "Received True"),
+    "boolean warm-up": (lambda: InverseSquareRootSchedule(0.1, True), "Received: True"),
     "no peak": (
         lambda: InverseSquareRootSchedule(0.0, 10),
-        "number above 0, finite in float32. Received 0.0",
+        "number above 0, finite in float32. Received: 0.0",
     ),
-    "endless peak": (lambda: InverseSquareRootSchedule(float("inf"), 10), "Received inf"),
-    "peak as text": (lambda: InverseSquareRootSchedule("0.1", 10), "Received '0.1'"),
+    "endless peak": (lambda: InverseSquareRootSchedule(float("inf"), 10), "Received: inf"),
+    "peak as text": (lambda: InverseSquareRootSchedule("0.1", 10), "Received: '0.1'"),
     "no width": (lambda: NoamSchedule(0), "hidden_dim must be an integer of at least 1"),
     "endless cool-down": (
         lambda: Cooldown(InverseSquareRootSchedule(0.1, 10), 30, 31),
-        "at most total_steps = 30, received 31",
+        "at most total_steps = 30. Received: 31",
     ),
     "no cool-down": (
         lambda: Cooldown(InverseSquareRootSchedule(0.1, 10), 30, 0),
-        "cooldown_steps must be an integer of at least 1. Received 0",
+        "cooldown_steps must be an integer of at least 1. Received: 0",
     ),
     "negative factor": (lambda: NoamSchedule(8, factor=-1.0), "factor must be a number above 0"),
 }

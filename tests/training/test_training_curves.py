@@ -112,7 +112,7 @@ def test_bad_logs_are_named(tmp_path):
     for text in ("", "loss\n1\n", "epoch,loss\n"):
         with pytest.raises(ValueError, match="is not a training log: expected a column 'epoch'"):
             plot(tmp_path, text)
-    with pytest.raises(ValueError, match=r"nothing to draw. Expected .* Received speed"):
+    with pytest.raises(ValueError, match=r"nothing to draw. Expected .* Received: speed"):
         plot(tmp_path, "epoch,speed\n0,1\n")
     with pytest.raises(ValueError, match="nothing to draw"):
         plot(tmp_path, "epoch,loss\n0,NA\n")

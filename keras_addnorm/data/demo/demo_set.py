@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.generate import SPLITS, TARGETS, Pair, demo_splits
 from keras_addnorm.data.open_files import choose_direction
@@ -71,9 +72,7 @@ def open_demo(request: Request) -> TranslationSet:
         target = target or ("de" if source == "en" else "en")
     direction = choose_direction(languages, (languages[0], languages[1]), source, target, _LABEL)
     if "en" not in direction:
-        raise ValueError(
-            f"One side of {_LABEL} is English; received source={source!r}, target={target!r}."
-        )
+        raise ArgumentError(f"One side of {_LABEL} is English.", source=source, target=target)
     language = next(filter(TARGETS.get, direction))
     sources = [DemoSource(split, language, direction[0] == "en") for split in SPLITS]
     return TranslationSet.of(request, sources, direction, _LABEL)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.english import English
 from keras_addnorm.data.demo.french import French
@@ -137,7 +138,7 @@ def demo_splits(
     wanted = {"train": train_size, "validation": validation_size, "test": test_size}
     for name, size in wanted.items():
         if size < 0:
-            raise ValueError(f"{name}_size is a number of pairs, 0 or more; received {size}.")
+            raise ArgumentError(f"{name}_size is a number of pairs, 0 or more.", value=size)
     splits: dict[str, list[Pair]] = {name: [] for name in SPLITS}
     pairs = demo_pairs(language, seed=seed)
     missing = sum(wanted.values())

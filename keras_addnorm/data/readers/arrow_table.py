@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.readers.columns import Columns, languages_in
 from keras_addnorm.data.readers.input_file import InputFile
@@ -69,9 +70,9 @@ def _texts(batch: Any, name: str, file: InputFile) -> list[str | None]:
     else:
         values = [value and value[inner] for value in batch.column(outer).to_pylist()]
     if wrong := next((v for v in values if v is not None and not isinstance(v, str)), None):
-        raise ValueError(
-            f"{file.label}: expected texts in the column {name!r}; received "
-            f"{type(wrong).__name__} {str(wrong)[:60]!r}."
+        raise ArgumentError(
+            f"{file.label}: expected texts in the column {name!r}.",
+            received=f"{type(wrong).__name__} {str(wrong)[:60]!r}",
         )
     return values
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.languages import code_of, fold, is_in, is_known, tidy
 from keras_addnorm.data.readers.raw_pair import RawPair, SurplusRow
 
@@ -207,11 +208,11 @@ def _columns(
     if names[0] is not None and names[1] is not None:
         return Columns(first.index(names[0]), first.index(names[1]), has_header=True)
     if len(first) < 2:
-        raise ValueError(
-            f"{label}, line 1: expected two columns or more, the two texts of a pair; received one "
-            f"column, {[first[0][:80]]}. If the columns are divided in another way, say which "
-            "format it is; if this is one of two files of parallel text, give the folder that "
-            "holds both."
+        raise ArgumentError(
+            f"{label}, line 1: expected two columns or more, the two texts of a pair.",
+            remedy="If the columns are divided in another way, say which format it is; if this is "
+            "one of two files of parallel text, give the folder that holds both.",
+            received=f"one column, {[first[0][:80]]}",
         )
     if (half := _half_named(first_rows, source, target, label)) is not None:
         return half
@@ -266,9 +267,10 @@ def _half_named(
         languages = languages_of_header([first])
         are_names = any(code_of(name) != name for name in languages)
         if languages and (are_names or _has_sentences(rest, first.index(languages[0]))):
-            raise ValueError(
-                f"{label} names the languages {', '.join(map(repr, languages))} in its first row; "
-                f"received {asked}. {choose}"
+            raise ArgumentError(
+                f"{label} names the languages {', '.join(map(repr, languages))} in its first row.",
+                remedy=choose,
+                received=str(asked),
             )
         return None
     side = sides[0]
@@ -318,10 +320,11 @@ def _chosen_columns(
             places.append(first.index(wanted) if wanted in first else None)
     source, target = places
     if source is None or target is None or source == target:
-        raise ValueError(
-            f"{label} has no such columns. Expected two names of its first row, or two numbers "
-            f"from 1 to {len(first)}; received {chosen[0] or 'none'!r} and "
-            f"{chosen[1] or 'none'!r}. Its first row is {list(first[:8])}."
+        raise ArgumentError(
+            f"{label} has no such columns.",
+            f"two names of its first row, or two numbers from 1 to {len(first)}",
+            f"Its first row is {list(first[:8])}.",
+            received=f"{chosen[0] or 'none'!r} and {chosen[1] or 'none'!r}",
         )
     is_found = any(not given and name for given, name in zip(chosen, names, strict=True))
     named = is_found or None not in names or any(given in first for given in chosen)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data.readers.columns import Columns, languages_in
 from keras_addnorm.data.readers.input_file import InputFile
@@ -60,9 +61,10 @@ def _rows(file: InputFile) -> Iterator[tuple[Mapping[str, Any], int]]:
         )
     for number, row in lines:
         if not isinstance(row, Mapping):
-            raise ValueError(
-                f"{file.label}, line {number}: expected an object such as "
-                f'{{"en": "...", "de": "..."}}; received {str(row)[:60]!r}.'
+            raise ArgumentError(
+                f'{file.label}, line {number}: expected an object such as {{"en": "...", '
+                '"de": "..."}.',
+                value=str(row)[:60],
             )
         yield row, number
 

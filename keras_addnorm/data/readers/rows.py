@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.readers.columns import Columns, named_columns, says_another
 
 
@@ -89,16 +90,16 @@ def text_at(row: Mapping[str, Any], name: str, label: str) -> str | bytes:
     if dot and name not in row:
         value = row.get(outer)
         if not isinstance(value, Mapping | None):
-            raise ValueError(
-                f"{label}: expected an object with {inner!r} in {outer!r}; received "
-                f"{type(value).__name__} {str(value)[:60]!r}."
+            raise ArgumentError(
+                f"{label}: expected an object with {inner!r} in {outer!r}.",
+                received=f"{type(value).__name__} {str(value)[:60]!r}",
             )
         value = (value or {}).get(inner)
     if value is None:
         return ""
     if not isinstance(value, str | bytes):
-        raise ValueError(
-            f"{label}: expected a text in {name!r}; received {type(value).__name__} "
-            f"{str(value)[:60]!r}."
+        raise ArgumentError(
+            f"{label}: expected a text in {name!r}.",
+            received=f"{type(value).__name__} {str(value)[:60]!r}",
         )
     return value

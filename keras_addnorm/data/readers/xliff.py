@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.languages import is_in
 from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
@@ -48,9 +49,9 @@ class Xliff(Reader):
                 is_in(named.get(side, ""), one) for side, one in zip(sides, wanted, strict=True)
             ):
                 return Columns(*sides)
-        raise ValueError(
-            f"{file.label} is from {' to '.join(map(repr, there)) or 'no language'}. Received "
-            f"{wanted[0]!r} and {wanted[1]!r}."
+        raise ArgumentError(
+            f"{file.label} is from {' to '.join(map(repr, there)) or 'no language'}.",
+            received=f"{wanted[0]!r} and {wanted[1]!r}",
         )
 
     def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import keras
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding.tensor_ops import take, write_column
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
@@ -206,11 +207,13 @@ class BeamDecoder(TransformerDecoder):
         are those of the hypotheses of a beam, `(N / n, H, n, S n)` and `(N / n, H, n, S)`.
         """
         if padding_mask is not None or attention_mask is not None:
-            raise ValueError(
+            raise ArgumentError(
                 "The hypotheses of a beam share the caches of a TransformerDecoder, whose masks "
-                "would speak of each by itself. Expected no `padding_mask` and no "
-                "`attention_mask` in `decode_step`. Received one. Leave it out, or use a subclass "
-                "of TransformerDecoder: its hypotheses have caches of their own."
+                "would speak of each by itself.",
+                "no `padding_mask` and no `attention_mask` in `decode_step`",
+                "Leave it out, or use a subclass of TransformerDecoder: its hypotheses have "
+                "caches of their own.",
+                received="one",
             )
         count, ancestors, mask, h = self.rows_per_beam, cache.ancestors, None, x
         if count > 1:

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 
 Tensor = Any
 
@@ -99,9 +100,11 @@ class LearnedPositions(keras.layers.Layer):
     def __init__(self, hidden_dim: int, max_length: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not is_whole(max_length, 1):
-            raise ValueError(
-                "Learned positions need a table of a known size. Expected max_length >= 1. "
-                f"Received: max_length={max_length!r}. Set it to the longest sequence you will use."
+            raise ArgumentError(
+                "Learned positions need a table of a known size.",
+                "`max_length` >= 1",
+                "Set it to the longest sequence you will use.",
+                max_length=max_length,
             )
         self.hidden_dim = hidden_dim
         self.max_length = max_length
@@ -147,14 +150,13 @@ class Sinusoids:
         for name, choices in (("layout", _LAYOUTS), ("timescales", _TIMESCALES)):
             value = getattr(self, name)
             if value not in choices:
-                raise ValueError(
-                    f"`{name}` of sinusoidal positions: expected one of {', '.join(choices)}. "
-                    f"Received: {value!r}"
+                raise ArgumentError(
+                    f"`{name}` of sinusoidal positions: expected one of {', '.join(choices)}.",
+                    value=value,
                 )
         if isinstance(self.offset, bool) or not isinstance(self.offset, int) or self.offset < 0:
-            raise ValueError(
-                "`offset` of sinusoidal positions: expected an integer >= 0. "
-                f"Received: {self.offset!r}"
+            raise ArgumentError(
+                "`offset` of sinusoidal positions: expected an integer >= 0.", offset=self.offset
             )
 
     def frequencies(self, hidden_dim: int) -> np.ndarray:
@@ -179,9 +181,10 @@ class Sinusoids:
         is_own = self.layout == "interleaved" and self.timescales == "half"
         least = 4 if self.timescales == "half_minus_one" else 2
         if not is_own and (hidden_dim % 2 or hidden_dim < least):
-            raise ValueError(
-                f"These sinusoidal positions need pairs of channels. Expected an even hidden_dim "
-                f">= {least}. Received: hidden_dim={hidden_dim}, {self}"
+            raise ArgumentError(
+                "These sinusoidal positions need pairs of channels.",
+                f"an even `hidden_dim` >= {least}",
+                received=f"hidden_dim={hidden_dim}, {self}",
             )
 
 

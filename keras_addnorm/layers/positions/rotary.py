@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.positions.absolute import Angles
 from keras_addnorm.layers.positions.relative import RelativePositions
 
@@ -49,12 +50,13 @@ class RotaryPositions(RelativePositions):
     ) -> None:
         super().__init__(**kwargs)
         if not is_number(base, above=1):
-            raise ValueError(f"`base` of rotary positions: expected > 1. Received: {base!r}")
+            raise ArgumentError("`base` of rotary positions: expected > 1.", base=base)
         self.base = base
         if not isinstance(scaling, dict | None):
-            raise ValueError(
-                "The scaling of rotary positions does not fit. Expected a dict with a 'name' and a "
-                f"'factor'. Received: {scaling!r:.80}"
+            raise ArgumentError(
+                "The scaling of rotary positions does not fit.",
+                "a dict with a 'name' and a 'factor'",
+                value=scaling,
             )
         self.scaling = None if scaling is None else dict(scaling)
         self._frequencies = _scaled(self.scaling)
@@ -63,9 +65,11 @@ class RotaryPositions(RelativePositions):
         """Compute the frequencies for `heads_shape`, `(H, K)`."""
         head_dim = heads_shape[1]
         if head_dim % 2:
-            raise ValueError(
-                "Rotary positions turn pairs of channels. Expected an even width of a head. "
-                f"Received: head_dim={head_dim}. Choose num_heads or head_dim otherwise."
+            raise ArgumentError(
+                "Rotary positions turn pairs of channels.",
+                "an even width of a head",
+                "Choose `num_heads` or `head_dim` otherwise.",
+                head_dim=head_dim,
             )
         self._angles = Angles(self._frequencies(float(self.base), head_dim))
 
@@ -106,9 +110,10 @@ def _scaled(scaling: dict[str, Any] | None) -> Callable[[float, int], np.ndarray
         return _frequencies
     fits = set(scaling) == {"name", "factor"} and is_number(scaling["factor"], above=0)
     if not fits or scaling["name"] not in list(_SCALINGS):
-        raise ValueError(
-            "The scaling of rotary positions does not fit. Expected a 'name' among "
-            f"{', '.join(_SCALINGS)} and a 'factor' > 0. Received: {scaling!r}"
+        raise ArgumentError(
+            "The scaling of rotary positions does not fit.",
+            f"a 'name' among {', '.join(_SCALINGS)} and a 'factor' > 0",
+            value=scaling,
         )
     scaled = _SCALINGS[scaling["name"]]
     factor = float(scaling["factor"])

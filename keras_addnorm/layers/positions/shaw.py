@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.positions.relative import RelativePositions
 
 Tensor = Any
@@ -38,9 +39,10 @@ class ShawPositions(RelativePositions):
     def __init__(self, max_distance: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not is_whole(max_distance, 1):
-            raise ValueError(
-                "Shaw's positions tell distances apart up to a limit. Expected max_distance >= 1. "
-                f"Received: {max_distance!r}"
+            raise ArgumentError(
+                "Shaw's positions tell distances apart up to a limit.",
+                "`max_distance` >= 1",
+                max_distance=max_distance,
             )
         self.max_distance = max_distance
 

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.layers.positions.relative import RelativePositions
 
@@ -48,10 +49,11 @@ class T5Positions(RelativePositions):
         super().__init__(**kwargs)
         fits = is_whole(num_buckets, 4) and not num_buckets % 4
         if not fits or not is_whole(max_distance, num_buckets // 2 + 1):
-            raise ValueError(
-                "The buckets of T5's positions do not fit. Expected num_buckets to be a multiple "
-                "of 4 and max_distance > num_buckets / 2. Received: "
-                f"num_buckets={num_buckets!r}, max_distance={max_distance!r}"
+            raise ArgumentError(
+                "The buckets of T5's positions do not fit.",
+                "`num_buckets` to be a multiple of 4 and `max_distance` > `num_buckets` / 2",
+                num_buckets=num_buckets,
+                max_distance=max_distance,
             )
         self.num_buckets = num_buckets
         self.max_distance = max_distance

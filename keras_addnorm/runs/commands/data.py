@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
@@ -66,8 +66,8 @@ def _check(options: argparse.Namespace) -> RunConfig:
 
     require_faults(options.keep)
     if options.max_chars < 1:
-        raise UserError(
-            f"--max-chars is a number of characters, 1 or more; received {options.max_chars}."
+        raise ArgumentError(
+            "--max-chars is a number of characters, 1 or more.", value=options.max_chars
         )
     if options.out and options.out.exists():
         raise UserError(f"{str(options.out)!r} exists already. Choose another folder for --out.")

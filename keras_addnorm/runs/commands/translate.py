@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.text import how_to_convert, wide_encoding
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.runs.command_parser import RunOption
@@ -88,9 +88,10 @@ def _check(options: argparse.Namespace) -> RunConfig | None:
     config = config_of_run(options)
     beams = config.evaluation.num_beams
     if options.n_best is not None and not 1 <= options.n_best <= beams:
-        raise UserError(
-            f"--n-best takes a number from 1 to the number of beams, {beams}; received "
-            f"{options.n_best}. Pass --num-beams {max(options.n_best, 1)} or more."
+        raise ArgumentError(
+            f"--n-best takes a number from 1 to the number of beams, {beams}.",
+            remedy=f"Pass --num-beams {max(options.n_best, 1)} or more.",
+            value=options.n_best,
         )
     return config
 
