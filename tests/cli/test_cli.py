@@ -68,7 +68,7 @@ def test_a_command_offers_only_what_means_something_to_it():
     rules = {"--min-length", "--no-repeat-ngram"}
     expected = {
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
-        | {"--bleu-tokenizer", "--no-verify"},
+        | {"--bleu-tokenizer", "--no-verify", "--reference"},
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
         | {"--n-best", "--output", "--source-language", "--target-language", "--no-verify"},
         "export": {*search, *rules, "--run-dir", "--format", "--version", "--licence", "--storage"}
@@ -76,6 +76,8 @@ def test_a_command_offers_only_what_means_something_to_it():
         "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
         | {
             "--licence",
+            "--ignore",
+            "--text-prefix",
             "--target-language",
             "--data",
             "--source",
