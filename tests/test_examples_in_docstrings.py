@@ -12,13 +12,16 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "keras_addnorm"
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef)
-# What exports, quantises or trains is in the slow tier.
+# What exports, quantises, trains or searches in several ways is in the slow tier.
 SECONDS_LONG = (
     "models/seq2seq.py::quantize",
     "serving/export.py::export_saved_model",
     "interop/litert.py::export_litert",
     "interop/onnx.py::export_onnx",
     "data/loading.py::load_translation",
+    "interop/pretrained.py::load_pretrained",
+    "decoding/search.py::Search",
+    "decoding/search_inputs.py::Prefix",
     "decoding/shortlist.py::Shortlist",
     "training/learning_rate_finder.py::find_learning_rate",
 )

@@ -5,6 +5,7 @@ JAX and torch.
 """
 
 import copy
+import functools
 import gc
 import itertools
 import pickle
@@ -104,6 +105,8 @@ def fill(model):
 
 
 MODELS = {"all layers": model_of_all_layers, "Seq2SeqTransformer": translation_model}
+# For habits that change no model.
+SHARED = {name: functools.cache(make) for name, make in MODELS.items()}
 
 
 def fitted(make, epochs=2, callbacks=(), **compiling):
@@ -311,7 +314,7 @@ def export(make, folder):
 @pytest.mark.fast_cases(7)
 @pytest.mark.parametrize(("name", "what"), [*itertools.product(MODELS, HABITS)])
 def test_habit(name, what, tmp_path):
-    HABITS[what](MODELS[name], tmp_path)
+    HABITS[what](SHARED[name], tmp_path)
 
 
 # What depends on the layers and not on how Keras trains.
@@ -369,6 +372,7 @@ def test_a_layer_says_its_output_before_it_computes(name):
 
 def test_clones_of_the_model_generate():
     model, _, _ = translation_model(share_embeddings=True, target_vocabulary_size=13)
+    expected = model.generate(SOURCE, max_length=4, jit_compile=False)
     for clone in (
         keras.models.clone_model(model),
         Seq2SeqTransformer.from_config(model.get_config()),
@@ -376,11 +380,8 @@ def test_clones_of_the_model_generate():
         assert clone.config == model.config
         assert clone.encoder_embedding is clone.decoder_embedding is not model.decoder_embedding
         clone.set_weights(model.get_weights())
-        for one, other in zip(
-            clone.generate(SOURCE, max_length=4, jit_compile=False),
-            model.generate(SOURCE, max_length=4, jit_compile=False),
-            strict=True,
-        ):
+        found = clone.generate(SOURCE, max_length=4, jit_compile=False)
+        for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5)
 
 

@@ -24,12 +24,19 @@ FILES = (
 )
 
 
+# What is refused is refused before anything computes; the two calls are those of one, which runs.
+ONCE = "refused or two_calls"
+
+
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_another_backend(backend):
+    # `test_floatx.py` searches on JAX in a process of its own.
+    files = [HERE / file for file in FILES if (backend, file) != ("jax", "test_floatx.py")]
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"),
         # Their warnings are not ours: Keras on JAX, for one, reads variables as NumPy 1 wanted it.
-        *("-o", "filterwarnings=default", "-m", "not slow", *(str(HERE / file) for file in FILES)),
+        *("-o", "filterwarnings=default", "-m", "not slow", "-k", f"not ({ONCE})"),
+        *map(str, files),
     ]
     done = subprocess.run(
         command,

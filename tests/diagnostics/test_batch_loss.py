@@ -103,6 +103,7 @@ def evaluated(model, labels, weights=None):
     return found[0] if isinstance(found, list) else found
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_what_evaluate_gives(case):
     model, labels = compiled_model(case)

@@ -18,7 +18,7 @@ def _loss(model):
 
 
 # A norm behind the sum, none, on the branch; a gain; a memory; several streams.
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "scheme",
     ["post_ln", "pre_ln", "sandwich_ln", "rezero", "b2t", "attention_residuals", "mhc_lite"],

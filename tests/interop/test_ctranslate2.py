@@ -52,7 +52,7 @@ def make_model(tokenizers, **fields):
             "source_vocabulary_size": tokenizers.source.vocabulary_size,
             "target_vocabulary_size": tokenizers.target.vocabulary_size,
             "num_encoder_layers": 1,
-            "num_decoder_layers": 2,
+            "num_decoder_layers": 1,
             "hidden_dim": 22,
             "intermediate_dim": 29,
             "num_heads": 2,
@@ -131,10 +131,10 @@ def log_share_of_the_allowed(model, tokenizers, texts, rows):
 
 
 CASES = {
-    "post_ln": {"scheme": "post_ln"},
+    "post_ln": {"scheme": "post_ln", "num_encoder_layers": 2, "num_decoder_layers": 2},
     "pre_ln": {"scheme": "pre_ln", "activation": "gelu"},
     "sandwich_ln": {"scheme": "sandwich_ln", "activation": "swish"},
-    "deep_norm": {"scheme": "deep_norm", "num_encoder_layers": 2, "activation": "tanh"},
+    "deep_norm": {"scheme": "deep_norm", "num_decoder_layers": 2, "activation": "tanh"},
     "layer_scale": {"scheme": "layer_scale", "activation": "glu"},
     "rms_norm": {"scheme": "pre_ln", "norm": "rms_norm", "activation": "swiglu"},
     "rms_norm, sandwich": {"scheme": "peri_ln", "norm": "rms_norm", "activation": "reglu"},
@@ -192,6 +192,7 @@ def test_same_tokens_and_scores(case, separate, tmp_path):
     check(model, separate, directory, SOURCES[:40], num_beams=4)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "ids",
     [{"start_id": 2}, {"start_id": 0}, {"pad_id": 5, "start_id": 5}],

@@ -32,7 +32,6 @@ CASES = {
         "positions": {"name": "sinusoidal", "layout": "halves", "offset": 2},
         "embedding_norm": "layer_norm",
         "logits_bias": True,
-        "num_decoder_layers": 2,
     },
     "pre_ln, t5, own ids, pruned": {
         "head_dim": 5,
@@ -332,7 +331,7 @@ def test_the_litert_file_has_built_in_operations_only_and_each_weight_once(small
     assert len(model.operatorCodes) > 10
     size = sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None)
     # Besides the weights there is what follows from the fixed sizes: positions, masks, shapes.
-    assert 4 * small.count_params() < size < 5 * small.count_params()
+    assert 4 * small.count_params() < size < 5.5 * small.count_params()
 
 
 def test_litert_is_for_one_source_of_any_length_by_default(small, tmp_path, monkeypatch):

@@ -41,6 +41,7 @@ def classifier(ours, pooling):
     )
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("pooling", POOLING)
 @pytest.mark.parametrize("ours", OURS)
 def test_the_mask_travels_from_the_embedding_to_the_pooling(ours, pooling):

@@ -87,7 +87,7 @@ def functional(layer, arrays):
     return keras.Model(inputs, layer(*inputs))
 
 
-@pytest.mark.fast_cases(8)
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("name", LAYERS)
 def test_round_trips(name, tmp_path):
     make, arrays = LAYERS[name]

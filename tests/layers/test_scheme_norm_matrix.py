@@ -160,7 +160,7 @@ def test_cached_decoding_equals_the_full_pass(scheme, norm):
         )
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(("scheme", "norm"), STORED)
 def test_weights_come_back_into_a_model_of_the_same_config(scheme, norm, tmp_path):
     model = random_model(scheme, norm)

@@ -130,7 +130,7 @@ def test_precision_stays_that_of_the_model():
 @pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("scheme", NOTHING_TO_FOLD)
 def test_a_scheme_without_a_gain_is_copied_and_says_so(scheme):
-    model, lines = tiny_model(scheme=scheme), []
+    model, lines = tiny_model(scheme=scheme, num_encoder_layers=1), []
     folded = fold(model, say=lines.append)
     assert folded is not model
     assert folded.config == model.config

@@ -27,6 +27,11 @@ def rounded(weight, axis):
     return np.round(weight * factor) / factor
 
 
+def small_model(**options):
+    """Keras looks for garbage at each weight that it quantises."""
+    return tiny_model(num_encoder_layers=1, **options)
+
+
 def logits(model):
     return array(model(batch()))
 
@@ -34,7 +39,7 @@ def logits(model):
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_f9_all_kernels_and_tables_are_whole_numbers_before_a_first_call(options):
-    model, like = tiny_model(**OPTIONS[options]), tiny_model(**OPTIONS[options])
+    model, like = small_model(**OPTIONS[options]), small_model(**OPTIONS[options])
     model.quantize("int8")
     for weight in model.weights:
         is_matrix = len(weight.shape) == 2 and "positions" not in weight.path
@@ -46,7 +51,7 @@ def test_f9_all_kernels_and_tables_are_whole_numbers_before_a_first_call(options
             weight.assign(rounded(array(weight), 0))
         elif weight.name == "embeddings" and "positions" not in weight.path:
             weight.assign(rounded(array(weight), 1))
-    exact = logits(tiny_model(**OPTIONS[options]))
+    exact = logits(small_model(**OPTIONS[options]))
     spread = np.ptp(exact)
     np.testing.assert_allclose(logits(model), logits(like), atol=0.05 * spread)
     assert np.abs(logits(model) - exact).max() > 1e-4
@@ -103,7 +108,7 @@ def test_f9_a_layer_of_ones_own_is_quantised_on_request_alone(layer):
     ("options", "mode"), [*zip(OPTIONS, ("int8", "int4", "int8"), strict=True)]
 )
 def test_f9_a_quantised_model_comes_back_from_its_files(mode, options, tmp_path):
-    model = tiny_model(**OPTIONS[options])
+    model = small_model(**OPTIONS[options])
     model.quantize(mode)
     expected = logits(model)
     model.save(tmp_path / "m.keras")
@@ -118,7 +123,7 @@ def test_f9_a_quantised_model_comes_back_from_its_files(mode, options, tmp_path)
 
 
 def test_f9_filters_choose_layers():
-    model = tiny_model()
+    model = small_model()
     model.quantize("int8", filters=["output_projection", "^decoder_embedding$"])
     quantized = {w.path.split("/")[-2] for w in model.weights if w.dtype == "int8"}
     assert quantized == {"output_projection", "decoder_embedding"}
@@ -130,7 +135,7 @@ def test_f9_filters_choose_layers():
 @pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_f9_lora_tunes_a_quantised_model(options):
-    model = tiny_model(**OPTIONS[options], dropout=0.0)
+    model = small_model(**OPTIONS[options], dropout=0.0)
     model.quantize("int8")
     for layer in model._flatten_layers():
         if hasattr(layer, "enable_lora"):
@@ -152,19 +157,19 @@ def test_f9_lora_tunes_a_quantised_model(options):
 
 @pytest.mark.parametrize("act", [fold, merge_lora, lambda model: prune(model, [])])
 def test_f9_copies_of_a_quantised_model_are_refused(act):
-    model = tiny_model(scheme="rezero")
+    model = small_model(scheme="rezero")
     model.quantize("int8", filters="query")
-    with pytest.raises(ValueError, match=r"Received: 4 quantised layers.*in int8.*quantise last"):
+    with pytest.raises(ValueError, match=r"Received: 3 quantised layers.*in int8.*quantise last"):
         act(model)
 
 
 def test_f9_a_second_time_and_float16_are_refused():
-    model = tiny_model()
+    model = small_model()
     model.quantize("int8")
     with pytest.raises(ValueError, match="already quantized"):
         model.quantize("int8")
     with pytest.raises(ValueError, match="float16"):
-        tiny_model(dtype="float16").quantize("int8")
+        small_model(dtype="float16").quantize("int8")
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a quantize method implemented")
@@ -191,7 +196,7 @@ def test_f9_layers_in_a_model_of_ones_own():
     ("options", "jit_compile"), [*zip(OPTIONS, (False, True, False), strict=True)]
 )
 def test_f9_it_generates(options, jit_compile):
-    model = tiny_model(**OPTIONS[options], scheme="pre_ln")
+    model = small_model(**OPTIONS[options], scheme="pre_ln")
     model.quantize("int8")
     for beams in (1, 3):
         ids, scores = model.generate(

@@ -66,6 +66,7 @@ def test_a_training_in_the_place_of_a_run_that_was_imported(run, more, capsys):
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize(
     "name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz", "joey_nmt", "eole"]
 )

@@ -4,6 +4,7 @@ What a whole model adds (layers, caches, files) is in `tests/models/test_stream_
 """
 
 import dataclasses
+import functools
 import pathlib
 import unittest.mock
 
@@ -59,6 +60,18 @@ def made(case, **overrides):
     return {**CASES[case], **overrides}
 
 
+@functools.cache
+def noisy(case):
+    """A stack of float64 with weights of its own, for tests that only read it."""
+    return Stack(CASES[case], noise=0.3)
+
+
+@functools.cache
+def traced(case):
+    stack, spec = Stack(CASES[case], "float32"), tf.TensorSpec((B, T, D))
+    return tf.function(stack, (spec,), autograph=False).get_concrete_function()
+
+
 def test_no_stream_scheme_is_left_out():
     found = {name for name in schemes.names() if _has_streams(name)}
     assert found == {scheme["name"] for scheme in CASES.values()}
@@ -77,7 +90,7 @@ def dtype_of(tensor):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_stack_computes_the_formula(case):
-    stack = Stack(CASES[case], noise=0.3)
+    stack = noisy(case)
     np.testing.assert_allclose(array(stack(X)), stack.by_formula(X), rtol=1e-10, atol=1e-12)
 
 
@@ -122,11 +135,12 @@ def test_streams_differ_after_one_step(case):
 # Precision, compilation, backends, files
 
 
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(
     ("case", "dtype"), list(zip(CASES, 8 * ("mixed_float16", "mixed_bfloat16"), strict=True))
 )
 def test_coefficients_stay_float32_in_16_bits(case, dtype):
-    stack, exact = Stack(CASES[case], dtype, noise=0.3), Stack(CASES[case], noise=0.3)
+    stack = Stack(CASES[case], dtype, noise=0.3)
     states = stack.states(X)
     tensors = [x for state in states for x in (*state.streams, *state.memory)]
     assert set(map(dtype_of, tensors)) == {dtype.removeprefix("mixed_")}
@@ -135,7 +149,7 @@ def test_coefficients_stay_float32_in_16_bits(case, dtype):
         for name, value in add_norm.scheme.coefficients(state, parts).items():
             assert dtype_of(value) == "float32", name
     assert set(map(dtype_of, stack.weights)) == {"float32"}
-    np.testing.assert_allclose(array(stack(X)), array(exact(X)), atol=0.15)
+    np.testing.assert_allclose(array(stack(X)), noisy(case).by_formula(X), atol=0.15)
 
 
 @pytest.mark.slow
@@ -378,35 +392,32 @@ def test_one_stream_has_nothing_to_mix(scheme):
     np.testing.assert_allclose(array(found), array(Stack("pre_ln", "float32")(X)), atol=1e-6)
 
 
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize("case", CASES)
 def test_sums_over_the_width_are_products(case):
     """XLA computes what a plain sum reads anew in each loop that needs it (`basics/tensors.py`)."""
-    stack = Stack(CASES[case], "float32")
-    spec = tf.TensorSpec((B, T, D))
-    traced = tf.function(stack, (spec,), autograph=False).get_concrete_function()
     sums = [
         operation.name
-        for operation in traced.graph.get_operations()
+        for operation in traced(case).graph.get_operations()
         if operation.type in ("Mean", "Sum") and operation.inputs[0].shape.rank == 3
     ]
     assert not sums
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.startswith(("hyper", "frac", "mhc"))]
 )
 def test_streams_are_mixed_by_products(case):
     """Otherwise XLA computes each stream anew wherever it is read, and so on down the stack."""
-    stack = Stack(CASES[case], "float32")
-    spec = tf.TensorSpec((B, T, D))
-    traced = tf.function(stack, (spec,), autograph=False).get_concrete_function()
-    left, seen = [traced.graph.outputs[0].op], set()
+    function = traced(case)
+    left, seen = [function.graph.outputs[0].op], set()
     while left:
         operation = left.pop()
         if operation.name not in seen and "MatMul" not in operation.type:
             seen.add(operation.name)
             left += [tensor.op for tensor in operation.inputs]
-    assert traced.inputs[0].op.name not in seen
+    assert function.inputs[0].op.name not in seen
 
 
 def test_mhc_lite_takes_any_logits():

@@ -56,7 +56,7 @@ FORMATS = {
 }
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", FORMATS)
 def test_rows_are_the_same_in_a_graph(name):
     own = tokenizer()
@@ -80,6 +80,7 @@ def test_rows_are_the_same_in_a_graph(name):
     assert max(map(len, found)) <= 20
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("name", ["byt5", "bart"])
 @pytest.mark.parametrize("splitting", ["sentences", "long_texts", "none"])
 def test_texts_of_bytes_are_divided_the_same_in_a_graph(name, splitting):

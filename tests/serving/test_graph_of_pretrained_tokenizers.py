@@ -116,6 +116,7 @@ def test_symbols_with_the_mark_of_a_space_are_those_of_python():
     assert graph_tokenizer_of(tokenizer).tokenize(tf.constant(texts)).to_list() == rows
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "make",
     [
