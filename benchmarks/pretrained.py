@@ -1,7 +1,7 @@
 """What a pretrained model costs: its import, its searches beside other programs, its fine-tuning.
 
     python benchmarks/pretrained.py import                       # also --backends tensorflow jax
-    python benchmarks/pretrained.py import --size nllb
+    python benchmarks/pretrained.py import --size nllb           # the last line is the command's
     python benchmarks/pretrained.py search                       # transformers and CTranslate2
     python benchmarks/pretrained.py fine-tuning                  # all weights, and LoRA
 
@@ -127,6 +127,29 @@ def import_once(size: Size, folder: Path) -> dict[str, Any]:
     }
 
 
+_PEAK = "print(int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]))"
+_COMMAND = f"import re; from keras_addnorm import cli; assert cli.main() == 0; {_PEAK}"
+_IMPORTS = f"import re, tensorflow, keras_addnorm.runs.pretrained_run; {_PEAK}"
+
+
+def import_by_command(size: Size, folder: Path) -> dict[str, float]:
+    """Import with `keras-addnorm import`; memory counts from what its imports take."""
+    languages = [
+        f"--{side}-language={name}"
+        for side, name in zip(("source", "target"), size.languages, strict=False)
+    ]
+    arguments = ["import", str(folder), "--run-dir", str(folder / "run"), *languages]
+
+    def peak_mb(code: str, *arguments: str) -> float:
+        command = [sys.executable, "-c", code, *arguments]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return int(said.split()[-1]) * 1024 / 1e6
+
+    before, start = peak_mb(_IMPORTS), time.perf_counter()
+    peak = peak_mb(_COMMAND, *arguments) - before
+    return {"seconds": time.perf_counter() - start, "before_mb": before, "peak_mb": peak}
+
+
 def measure_imports(arguments: argparse.Namespace, size: Size, folder: Path) -> dict[str, Any]:
     """Import in a fresh process for each backend and round."""
     size.make(folder / "model")
@@ -149,7 +172,9 @@ def measure_imports(arguments: argparse.Namespace, size: Size, folder: Path) -> 
             f"| {row['peak_mb']:.0f} | {row['peak_of_weights']:.2f} "
             f"| {row['first_translation_seconds']:.1f} |"
         )
-    return medians
+    command = import_by_command(size, folder / "model")
+    print(f"| the command | {command['seconds']:.1f} | | {command['peak_mb']:.0f} | | |")
+    return {**medians, "command": command}
 
 
 def never_ending(folder: Path, new: Path) -> Any:

@@ -27,7 +27,7 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import BEAM_STOPPINGS, TOKENIZER_KINDS, RunConfig
 from keras_addnorm.runs.text_data import save_tokenizers
 from keras_addnorm.runs.trained_run import save_model_config
-from keras_addnorm.runs.weight_files import save_best_weights
+from keras_addnorm.runs.weight_files import save_loaded_weights
 
 # They follow from the tokenizers.
 _SIZES_OF_VOCABULARIES = ("source_vocabulary_size", "target_vocabulary_size")
@@ -108,7 +108,7 @@ def import_pretrained(
             directory.write_config(config)
             save_model_config(loaded.model.config, directory)
             save_tokenizers(tokenizers, directory)
-            save_best_weights(loaded.model, directory)
+            save_loaded_weights(loaded.model, directory)
     search = loaded.generation
     not_followed = (*search.not_followed, *_lost(search, loaded.model.config))
     return dataclasses.replace(

@@ -86,6 +86,13 @@ def prepare_for_keras() -> None:
         import_keras_quietly()
 
 
+def prepare_to_load() -> None:
+    """Prepares the process of a command that loads weights and computes nothing with them."""
+    # What it is done with goes back to the system, as the allocator does by default.
+    with backend_as_user_error():
+        import_keras_quietly()
+
+
 def import_keras_quietly() -> None:
     """Imports Keras without TensorFlow's messages about its build and missing GPUs."""
     # TensorFlow looks for a GPU when the first tensor is made.

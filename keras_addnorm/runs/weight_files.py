@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.training import average_checkpoints
 from keras_addnorm.training.checkpoints import largest_file, stored_variables
+
+_NUMBERS_AT_ONCE = 1 << 20
 
 
 def save_weights(model: keras.Model, path: str | Path) -> None:
@@ -39,6 +43,64 @@ def save_best_weights(model: keras.Model, directory: RunDirectory) -> None:
     """Writes the weights of a run's best epoch, and their digest."""
     with directory.manifest.rewriting(directory.best_weights):
         save_weights(model, directory.best_weights)
+
+
+def save_loaded_weights(model: keras.Model, directory: RunDirectory) -> None:
+    """Writes the same file of a model that was just loaded, a part of a weight at a time.
+
+    Keras copies each weight twice to write it, and the largest is four tenths of OPUS-MT. So Keras
+    writes a file in which each weight is its number, and the weights are put in their places.
+
+    Args:
+        model: A model without an optimiser and LoRA, with weights of 32 bits.
+        directory: The run.
+    """
+    path, variables = directory.best_weights, model.variables
+    with (
+        directory.manifest.rewriting(path),
+        _folder_beside(path) as folder,
+        atomic_file(path) as temporary,
+    ):
+        require_space(folder, largest_file(variables))
+        numbers = Path(folder, path.name)
+        with _numbered(variables):
+            model.save_weights(numbers)
+        with h5py.File(numbers) as old, h5py.File(temporary, "w") as new:
+            new.attrs.update(old.attrs)
+            for key in old:
+                old.copy(key, new)
+            places: dict[str, Any] = {}
+            new.visititems(lambda name, found: places.update({name: found}))
+            for name, found in places.items():
+                if isinstance(found, h5py.Dataset):
+                    variable = variables[int(found[0])]
+                    del new[name]
+                    _write_in_parts(new, name, variable)
+
+
+@contextlib.contextmanager
+def _numbered(variables: Sequence[Any]) -> Iterator[None]:
+    """Lets each variable have its number in the list as its value."""
+    values = [variable._value for variable in variables]
+    try:
+        for number, variable in enumerate(variables):
+            variable._value = keras.ops.convert_to_tensor([number], dtype="int32")
+        yield
+    finally:
+        for variable, value in zip(variables, values, strict=True):
+            variable._value = value
+
+
+def _write_in_parts(file: h5py.File, name: str, variable: Any) -> None:
+    shape = tuple(variable.shape)
+    written = file.create_dataset(name, shape, variable.dtype)
+    if not shape:
+        written[...] = keras.ops.convert_to_numpy(variable)
+        return
+    rows = max(1, _NUMBERS_AT_ONCE * shape[0] // max(1, math.prod(shape)))
+    for start in range(0, shape[0], rows):
+        part = variable.value[start : start + rows]
+        written[start : start + rows] = keras.ops.convert_to_numpy(part)
 
 
 def save_average(checkpoints: Sequence[str | Path], path: str | Path, **options: Any) -> None:

@@ -314,7 +314,9 @@ def test_an_imported_model_translates_alike_everywhere(tmp_path):
 
 @pytest.mark.release
 def test_imports_and_fine_tuning_are_measured(tmp_path):
-    imported = run_pretrained("import", tmp_path, "--backends", "torch")["torch"]
+    figures = run_pretrained("import", tmp_path, "--backends", "torch")
+    imported, command = figures["torch"], figures["command"]
+    assert 0 < command["peak_mb"] < command["before_mb"]
     assert imported["peak_of_all_mb"] > imported["before_mb"] > imported["weights_mb"] > 0
     tuned = run_pretrained("fine-tuning", tmp_path)
     all_weights, lora = (tuned[name] for name in ("all weights", "LoRA of rank 8"))

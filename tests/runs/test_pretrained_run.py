@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 
+import h5py
 import numpy as np
 import pytest
 
@@ -12,9 +14,11 @@ from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.decoding import AveragePenalty, Beam
 from keras_addnorm.interop import load_pretrained, make_random_folder
 from keras_addnorm.runs import RunConfig, UserError
+from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.pretrained_run import import_pretrained, summary
 from keras_addnorm.runs.trained_run import load_run, model_config
+from keras_addnorm.runs.weight_files import save_best_weights, save_loaded_weights
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +162,40 @@ def test_what_a_folder_leaves_open_is_said_by_flags(tmp_path):
     assert cli.main([*arguments, *languages]) == 0
     run = load_run(tmp_path / "ro")
     assert run.tokenizers.target.pieces[run.model.config.start_id].text == "ro_RO"
+
+
+def datasets_of(path):
+    found = {}
+
+    def note(name, each):
+        if isinstance(each, h5py.Dataset):
+            found[name] = each[()]
+
+    with h5py.File(path) as file:
+        file.visititems(note)
+    return found
+
+
+def test_a_loaded_model_is_written_a_part_of_a_weight_at_a_time(folder, tmp_path):
+    """The same file as Keras writes, without a copy of the largest weight."""
+    wide = make_random_folder("nllb", tmp_path / "wide", vocabulary_size=200_000)
+    model = load_pretrained(wide).model
+    directories = [RunDirectory(tmp_path / name) for name in ("whole", "parts")]
+    save_best_weights(model, directories[0])
+    tracemalloc.start()
+    try:
+        save_loaded_weights(model, directories[1])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    table = 4 * 200_000 * model.config.hidden_dim
+    assert peak < table / 2
+    found = [datasets_of(directory.best_weights) for directory in directories]
+    assert found[0].keys() == found[1].keys() and len(found[0]) == len(model.weights)
+    for name, values in found[0].items():
+        assert values.dtype == found[1][name].dtype
+        np.testing.assert_array_equal(values, found[1][name], err_msg=name)
+    assert all(np.isfinite(to_numpy(weight)).all() for weight in model.weights)
 
 
 def test_what_cannot_be_imported(folder, tmp_path):
