@@ -1,9 +1,11 @@
 """The pages of the documentation site that are made at its build."""
 
 import importlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -173,3 +175,14 @@ def test_long_sentences_of_notebooks_are_broken_and_columns_are_not(site):
 def test_the_menu_has_the_notebooks_by_their_titles(site):
     titles = [next(iter(entry)) for entry in site["repository_files"].notebooks(ROOT)]
     assert titles[:3:2] == ["Translate with fit", "Add & Norm from scratch"] and len(titles) == 7
+
+
+def test_the_picture_of_schemes_is_what_its_script_draws():
+    """`python site_pages/draw_schemes.py` was run after the last change."""
+    spec = importlib.util.spec_from_file_location("draw", ROOT / "site_pages" / "draw_schemes.py")
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    text = draw.PICTURE.read_text("utf-8")
+    assert text == draw.picture()
+    ElementTree.fromstring(text)
+    assert all(f">{one.name}<" in text for one in draw.SCHEMES)
