@@ -34,10 +34,10 @@ def with_formulas(page: str, convert: Callable[..., str]) -> str:
     return _MARKED.sub(formula, page)
 
 
-def on_page_content(page: str, **kwargs: Any) -> str:
+def on_page_content(text: str, **kwargs: Any) -> str:
     """Is called by MkDocs with the HTML of each page."""
-    if "arithmatex" not in page:
-        return page
+    if "arithmatex" not in text:
+        return text
     from latex2mathml.converter import convert
 
-    return with_formulas(page, convert)
+    return with_formulas(text, convert)

@@ -202,4 +202,4 @@ def test_formulas_become_mathml_and_nothing_else_does():
     )
     found = formulas.with_formulas(page, lambda latex, display: f"<math {display}>{latex}</math>")
     assert found == ("<p>A <math inline>x < y</math>, <code>$PWD</code></p><math block>x^2</math>")
-    assert formulas.on_page_content("<p>$PWD</p>") == "<p>$PWD</p>"
+    assert formulas.on_page_content("<p>$PWD</p>", page=None) == "<p>$PWD</p>"
