@@ -16,11 +16,11 @@ _SKIP, _BRANCH = 45, 115  # where stream and sublayer stand in a column
 _BOTTOM, _FORK, _SUM, _TOP = 252, 232, 92, 22  # heights, from below
 _STYLE = """\
 text{font:14px system-ui,sans-serif;text-anchor:middle;dominant-baseline:central;fill:#1f2430}
-.name{font-weight:600;font-size:15px}.formula{font-size:12.5px}
+.paper{fill:#fff}.name{font-weight:600;font-size:15px}.formula{font-size:12.5px}
 .line{stroke:#5b6475;stroke-width:1.6;fill:none}.arrow{fill:#5b6475}
 .norm{fill:#fde7b0;stroke:#a8781a}.f{fill:#cfe3fa;stroke:#2c6aa8}
 .gate{fill:#e6daf5;stroke:#7048a8}.sum{fill:#fff;stroke:#5b6475}
-@media (prefers-color-scheme:dark){text{fill:#e4e7ee}.line{stroke:#a5adbd}.arrow{fill:#a5adbd}
+@media (prefers-color-scheme:dark){.paper{fill:#191d26}text{fill:#e4e7ee}.line{stroke:#a5adbd}.arrow{fill:#a5adbd}
 .norm{fill:#5c4a1c;stroke:#d8ac4f}.f{fill:#1f4266;stroke:#79aee4}
 .gate{fill:#43305f;stroke:#b596e6}.sum{fill:#20242e;stroke:#a5adbd}}"""
 
@@ -60,7 +60,8 @@ def picture() -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {_HEIGHT}" role="img" '
         f'aria-label="Add &amp; Norm in five schemes: {names}">\n<style>{_STYLE}</style>\n'
-        f"{columns}\n</svg>\n"
+        # A page may be light where the reader's system is dark.
+        f'<rect class="paper" width="{width}" height="{_HEIGHT}" rx="8"/>\n{columns}\n</svg>\n'
     )
 
 
