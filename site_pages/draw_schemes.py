@@ -20,7 +20,8 @@ text{font:14px system-ui,sans-serif;text-anchor:middle;dominant-baseline:central
 .line{stroke:#5b6475;stroke-width:1.6;fill:none}.arrow{fill:#5b6475}
 .norm{fill:#fde7b0;stroke:#a8781a}.f{fill:#cfe3fa;stroke:#2c6aa8}
 .gate{fill:#e6daf5;stroke:#7048a8}.sum{fill:#fff;stroke:#5b6475}
-@media (prefers-color-scheme:dark){.paper{fill:#191d26}text{fill:#e4e7ee}.line{stroke:#a5adbd}.arrow{fill:#a5adbd}
+@media (prefers-color-scheme:dark){.paper{fill:#191d26}text{fill:#e4e7ee}
+.line{stroke:#a5adbd}.arrow{fill:#a5adbd}
 .norm{fill:#5c4a1c;stroke:#d8ac4f}.f{fill:#1f4266;stroke:#79aee4}
 .gate{fill:#43305f;stroke:#b596e6}.sum{fill:#20242e;stroke:#a5adbd}}"""
 
