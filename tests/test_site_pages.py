@@ -1,9 +1,11 @@
 """The pages of the documentation site that are made at its build."""
 
 import importlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -173,3 +175,31 @@ def test_long_sentences_of_notebooks_are_broken_and_columns_are_not(site):
 def test_the_menu_has_the_notebooks_by_their_titles(site):
     titles = [next(iter(entry)) for entry in site["repository_files"].notebooks(ROOT)]
     assert titles[:3:2] == ["Translate with fit", "Add & Norm from scratch"] and len(titles) == 7
+
+
+def script(name):
+    """A file of `site_pages/` that imports no other of them."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "site_pages" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_of_schemes_is_what_its_script_draws():
+    """`python site_pages/draw_schemes.py` was run after the last change."""
+    draw = script("draw_schemes")
+    text = draw.PICTURE.read_text("utf-8")
+    assert text == draw.picture()
+    ElementTree.fromstring(text)
+    assert all(f">{one.name}<" in text for one in draw.SCHEMES)
+
+
+def test_formulas_become_mathml_and_nothing_else_does():
+    formulas = script("formulas")
+    page = (
+        '<p>A <span class="arithmatex">\\(x &lt; y\\)</span>, <code>$PWD</code></p>'
+        '<div class="arithmatex">\\[\nx^2\n\\]</div>'
+    )
+    found = formulas.with_formulas(page, lambda latex, display: f"<math {display}>{latex}</math>")
+    assert found == ("<p>A <math inline>x < y</math>, <code>$PWD</code></p><math block>x^2</math>")
+    assert formulas.on_page_content("<p>$PWD</p>", page=None) == "<p>$PWD</p>"

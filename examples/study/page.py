@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MARKERS = "osD^vP"
 _EFFECT = 0.02  # nats: smaller differences of the loss are taken for chance
+_CHEAP = 1.1  # of the reference's time
 _HUGE = 100  # nats: such losses are not drawn, need no decimals, and say nothing about chance
 
 
@@ -116,6 +117,7 @@ def write(study: Study, page: Path) -> None:
     results, images = Results(study), Images(page)
     blocks = [
         "# Residual schemes on translation",
+        *_result(results),
         _introduction(results),
         "## What of the published claims shows here",
         _findings(results),
@@ -137,13 +139,30 @@ def write(study: Study, page: Path) -> None:
         temporary.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
+def _result(results: Results) -> list[str]:
+    """What the study found, in a few sentences; nothing while losses are missing."""
+    plan, reference = results.study.plan, results.reference
+    known = [name for name in results.best_first() if results.loss(name, plan.middle) is not None]
+    cheap = [name for name in known if (results.time(name) or _HUGE) <= _CHEAP]
+    if reference not in known or not cheap:
+        return []
+    depths = f"{', '.join(map(str, plan.depths[:-1]))} and {plan.depths[-1]}"
+    scores = "; ".join(
+        f"`{name}` {', '.join(_bleu(results.of(name, layers)) or '-' for layers in plan.depths)}"
+        for name in dict.fromkeys((known[0], cheap[0], reference, "post_ln"))
+        if name in known
+    )
+    return [
+        f"**The lowest loss at {plan.middle} layers has `{known[0]}`; of the schemes that take at "
+        f"most a tenth more time than `{reference}`, `{cheap[0]}`.** BLEU with {depths} layers: "
+        f"{scores}. [Which one to take](add_and_norm.md#which-scheme)."
+    ]
+
+
 def _introduction(results: Results) -> str:
     plan, scale = results.study.plan, results.study.scale
     rates = ", ".join(map(str, plan.rates))
     return f"""\
-`python examples/study_schemes.py` made this page from `examples/study/records.jsonl`; it goes on
-where it was stopped.
-
 Every scheme is trained alike on the built-in set, English to German, the first {PAIRS:,} pairs,
 those of at most {scale.length} tokens: width {scale.hidden_dim}, {scale.num_heads} heads,
 feed-forward layers twice as wide, one vocabulary of {scale.vocabulary_size} pieces, dropout 0.1,
@@ -154,7 +173,10 @@ the three in the middle are tried, and one further out where its neighbour is th
 Layers are counted in encoder and decoder together, half of them each. Losses are those of
 validation pairs, in nats a token; BLEU is that of {scale.scored} of them, translated greedily. No
 test data was used. Sentences of the built-in set are made from templates: numbers here rank
-schemes, they do not say how well one translates."""
+schemes, they do not say how well one translates.
+
+`python examples/study_schemes.py` makes this page from `examples/study/records.jsonl`; started
+again, it goes on where it was stopped."""
 
 
 def _losses(results: Results) -> str:

@@ -746,3 +746,24 @@ def test_it_can_be_read_by_day_and_by_night(browser, address, scheme):
             assert opened.evaluate(CONTRAST, selector) >= 4.5, selector
         back = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (back == "rgb(19, 22, 27)") == (scheme == "dark")
+
+
+def test_a_step_of_the_guide_has_an_address(browser, address):
+    opened = browser.new_page()
+    said = []
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.goto(f"{address.as_uri()}#where-does-the-norm-stand")
+    title = "document.querySelector('.tour-text h2').textContent"
+    _until(opened, f"{title} === 'Where does the norm stand?'")
+    opened.get_by_role("button", name="Next", exact=True).click()
+    assert opened.evaluate("location.hash") not in ("", "#where-does-the-norm-stand")
+    opened.evaluate("location.hash = '#add'")
+    _until(opened, f"{title} === 'Add'")
+    opened.keyboard.press("Escape")
+    assert opened.evaluate("location.hash") == ""
+    names = opened.evaluate(
+        "explain.tour.map((step, at) => { explain.goTour(at); return location.hash; })"
+    )
+    assert len(set(names)) == len(names) and all(names)
+    opened.close()
+    assert said == []

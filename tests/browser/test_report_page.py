@@ -280,3 +280,18 @@ def test_without_sentence_and_log(browser, tmp_path):
         for hidden in ("#attention-figure", "#head-control", "#step-control"):
             assert not page.locator(hidden).is_visible()
         assert page.locator("#map-0 .heatmap-label").count() == 4
+
+
+def test_a_dark_page_has_dark_charts(page):
+    def colours():
+        return page.evaluate(
+            """() => ["#stream-0", "#map-0", "#entropy"].map((chart) =>
+                document.querySelector(chart + " .main-svg").style.background)"""
+        )
+
+    assert set(colours()) == {"rgb(255, 255, 255)"}
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(200)
+    assert set(colours()) == {"rgb(29, 35, 42)"}
+    text = page.locator("h1").evaluate("(it) => getComputedStyle(it).color")
+    assert text == "rgb(228, 231, 235)"

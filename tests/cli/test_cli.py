@@ -91,7 +91,7 @@ def test_a_command_offers_only_what_means_something_to_it():
         "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size", "--no-verify"}
         | {"--run-dir"},
         "explain": {"--html", "--sentence", "--run-dir"},
-        "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars"}
+        "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars", "--example"}
         | {"--data-format", "--source-column", "--target-column"},
         "demo": {"--pair", "--run-dir", "--export-dir", "--quick"},
     }

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from keras_addnorm import cli
+from keras_addnorm.data import load_translation
+from keras_addnorm.data.demo import demo_splits
 from keras_addnorm.data.pair_faults import FAULTS
 
 WORDS = ["red", "green", "small", "old", "big", "new", "long"]
@@ -183,3 +185,34 @@ def test_m1_one_command_trains_on_a_single_file_and_others_go_on(capsys, spa, tm
     status, out, _ = run(capsys, "evaluate", "--run-dir", run_dir, "--split", test)
     assert (status, "over all 3 pairs" in out, "1 of them with an empty" in out) == (0, True, True)
     assert len((run_dir / "translations.txt").read_text().split("\n")) == 3 + 1
+
+
+def test_an_example_is_a_corpus_as_ones_own(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sizes = {"train_size": 7, "validation_size": 3, "test_size": 2}
+    monkeypatch.setattr("keras_addnorm.runs.example_data._SIZES", sizes)
+    arguments = ["data", "--example", "corpus", "--source", "es", "--target", "en"]
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "keras-addnorm train runs/mine --data corpus --source es --target en" in said
+    found = load_translation("corpus", source="es", target="en", split="train")
+    assert len(list(found.as_numpy_iterator())) == 7
+    spanish = (tmp_path / "corpus" / "train.es").read_text("utf-8").splitlines()
+    assert [pair.target for pair in demo_splits("es", **sizes)["train"]] == spanish
+    assert cli.main(arguments) == 2
+    assert "'corpus' exists. Expected the name of a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("languages", [("en", "it"), ("de", "fr"), ("en", "en")])
+def test_an_example_has_the_languages_of_the_set(capsys, tmp_path, languages):
+    source, target = languages
+    flags = ["--source", source, "--target", target]
+    assert cli.main(["data", "--example", str(tmp_path / "corpus"), *flags]) == 2
+    assert "is in English and one of de, fr, es. Received" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["spa.txt", "--example", "corpus"]])
+def test_a_file_or_an_example(capsys, arguments):
+    with pytest.raises(SystemExit):
+        cli.main(["data", *arguments])
+    assert "expected an INPUT to look through, or --example DIR" in capsys.readouterr().err

@@ -128,6 +128,9 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     text = page.read_text(encoding="utf-8")
     text_of_records = study.records.path.read_text(encoding="utf-8")
     assert "| `pre_ln` | 0.1 | 1.000 | 10.0 | 0.750, 1.000 | 8.8 | 0.500 | 5.0 |" in text
+    first = text.split("\n\n")[1]
+    assert first.startswith("**The lowest loss at 4 layers has `pre_ln`; ")
+    assert "BLEU with 2, 4 and 8 layers: `pre_ln` 10.0, 8.8, 5.0; `post_ln` 15.0, 13.8, -." in first
     assert "| `post_ln` | 0.1 | 1.500 | 15.0 | 1.250, 1.500 | 13.8 | diverged |  |" in text
     assert "word frequencies alone (5.00 nats): `post_ln` with 8 layers." in text
     assert "| `post_ln` | 3.00 | 2.00 | 2.0 | 2.0 | 0.5 | 0.5 | 3.5 |" in text

@@ -3,17 +3,35 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const element = (id) => document.getElementById(id);
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
+  // Charts are drawn in the colours of the page, light or dark.
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  const inColours = (layout) => {
+    const [ink, line, card] = ["ink", "line", "card"].map(colour);
+    const found = { ...layout, paper_bgcolor: card, plot_bgcolor: card, font: { ...layout.font, color: ink } };
+    found.hoverlabel = { ...layout.hoverlabel, bgcolor: card, bordercolor: ink, font: { color: ink } };
+    for (const name of Object.keys(layout).filter((each) => /^[xy]axis/.test(each))) {
+      found[name] = { ...layout[name], gridcolor: line, zerolinecolor: line, linecolor: line };
+    }
+    return found;
+  };
+  // Black, the last colour of the palette, cannot be seen on a dark page.
+  const visible = (trace) =>
+    dark.matches && trace.line?.color === "#000000" ? { ...trace, line: { ...trace.line, color: "#ffffff" } } : trace;
   const draw = (id, trace, layout, height) => {
     if (height) element(id).style.height = height + "px";
-    Plotly.react(element(id), [trace], Object.assign({}, data.layout, layout), config);
+    Plotly.react(element(id), [trace], inColours(Object.assign({}, data.layout, layout)), config);
   };
   const axis = (part) => Object.assign({}, data.axis, part);
   const option = (value, text) => new Option(text, value);
 
   // Charts that never change come whole from Python.
-  for (const [id, figure] of Object.entries(data.charts)) {
-    Plotly.newPlot(element(id), figure.data, figure.layout, config);
-  }
+  const drawCharts = () => {
+    for (const [id, figure] of Object.entries(data.charts)) {
+      Plotly.react(element(id), figure.data.map(visible), inColours(figure.layout), config);
+    }
+  };
+  drawCharts();
 
   // Ticks of a logarithmic colour bar: 1, 2 and 5 times powers of ten, or all digits if these are
   // few, or both ends.
@@ -161,4 +179,9 @@
     element("head").addEventListener("change", drawHeads);
     drawHeads();
   }
+  dark.addEventListener("change", () => {
+    drawCharts();
+    drawMaps();
+    if (data.heads.length > 0) drawHeads();
+  });
 })();

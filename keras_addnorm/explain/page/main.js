@@ -227,6 +227,8 @@ function drawSchemes() {
 const tour = tourSteps(models);
 
 function goTour(at) {
+  const address = at === null ? location.pathname + location.search : `#${stepName(tour[at])}`;
+  history.replaceState(null, "", address);
   if (at === null) {
     change({ tourStep: null });
     return;
@@ -253,8 +255,15 @@ byId("note").textContent = data.note;
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && state.tourStep !== null) goTour(null);
 });
+// A link to a step, also where the page is open already.
+function goToAddress() {
+  const at = tour.findIndex((step) => `#${stepName(step)}` === location.hash);
+  if (at >= 0) goTour(at);
+}
+window.addEventListener("hashchange", goToAddress);
 drawDeeperSection();
 draw();
+goToAddress();
 
 // For the console, and for tests.
 window.explain = {

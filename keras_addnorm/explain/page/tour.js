@@ -139,7 +139,7 @@ const TOUR = [
   {
     title: "Where does the norm stand?",
     text: ({ growth }) => [
-      "Post-LN, LN(x + F(x)): after the sum. The stream keeps one size, but x and every gradient have to pass every norm, so deep stacks need a warm-up: small learning rates at first.",
+      "Post-LN, LN(x + F(x)): after the sum. Every sum is brought back to one size, up to the learned γ, but x and every gradient have to pass every norm, so deep stacks need a warm-up: small learning rates at first.",
       "Pre-LN, x + F(LN(x)): before the sublayer. From bottom to top there are only additions.",
       known`Its stream may grow, here from ${growth(["pre_ln"], 0)} to ${growth(["pre_ln"], -1)} in the decoder, so one more norm stands at the end.`,
     ],
@@ -151,7 +151,7 @@ const TOUR = [
   {
     title: "Watch it learn",
     text: () => [
-      "Pull the slider from the first update to the last, and choose schemes by their names. Watch the gradient without the add, the size of the stream without a norm, and how Pre-LN and Post-LN keep to one size almost from the start.",
+      "Pull the slider from the first update to the last, and choose schemes by their names. Watch the gradient without the add, and how the size of the stream grows without a norm and changes by a small factor with one.",
     ],
     show: ["#depth-section", "#depth", "#depth .controls"],
     change: UNTRAINED,
@@ -164,7 +164,7 @@ const TOUR = [
       known`(Loss without: ${loss(WITHOUT_ADD)}.)`,
       "Norm, because what is added grows: with it every sublayer reads numbers of one size, however many stand below.",
       known`(Loss without: ${loss(WITHOUT_NORM)}. With both: ${loss(WITH_BOTH)}.)`,
-      "Where the norm stands is a choice between a stream of one size and a free way from bottom to top; the other schemes try to have both. Now try a sentence and a scheme of your own.",
+      "Where the norm stands is a choice between a norm on the way of the stream and a free way from bottom to top; the other schemes try to have both. Now try a sentence and a scheme of your own.",
     ],
     show: ["#scheme-section", "#schemes", ".card.chosen"],
     scheme: WITH_BOTH,
@@ -222,6 +222,11 @@ function tourSteps(models) {
   return TOUR.filter(
     ({ needs, needsLog }) => (!needs || needs.some((name) => names.has(name))) && (!needsLog || hasLog),
   );
+}
+
+// What a step is called in the address of the page: words of its title.
+function stepName(step) {
+  return step.title.toLowerCase().replace(/[^a-z]+/g, "-").replace(/^-|-$/g, "");
 }
 
 function drawTour(place, steps, state, facts, go) {

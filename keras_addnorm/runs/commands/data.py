@@ -20,7 +20,10 @@ INPUT is a file of pairs (spa.txt, .tsv, .csv, .jsonl, .parquet, .tmx, .xlf, .po
 a folder or a zip archive of parallel text, the name of a data set, or - for the standard input. See
 docs/data.md.
 
+--example makes a folder of parallel text to try the commands with, out of the built-in set.
+
 examples:
+  keras-addnorm data --example corpus
   keras-addnorm data spa.txt --source en --target es
   keras-addnorm data corpus --source en --target de --out clean
   keras-addnorm data opus.zip more.tmx --source en --target de --test newstest2014.tsv --out clean
@@ -29,7 +32,10 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "inputs", type=some_text, nargs="+", metavar="INPUT", help="file, folder, archive or name"
+        "inputs", type=some_text, nargs="*", metavar="INPUT", help="file, folder, archive or name"
+    )
+    parser.add_argument(
+        "--example", type=some_path, metavar="DIR", help="make a folder of parallel text to try"
     )
     parser.add_argument(
         "--test",
@@ -64,6 +70,8 @@ def _check(options: argparse.Namespace) -> RunConfig:
     """The settings of files."""
     from keras_addnorm.runs.corpus_report import require_faults
 
+    if bool(options.inputs) == bool(options.example):
+        options.parser.error("expected an INPUT to look through, or --example DIR to make one")
     require_faults(options.keep)
     if options.max_chars < 1:
         raise ArgumentError(
@@ -79,6 +87,14 @@ def _nothing_to_prepare() -> None:
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
+    if options.example:
+        from keras_addnorm.runs.example_data import next_steps, write_example
+
+        source, target = options.source or "en", options.target or "de"
+        folder = write_example(options.example, source, target)
+        print(next_steps(folder, source, target))
+        return
+
     from keras_addnorm.runs.corpus_report import CorpusSplits, examine, write_clean
     from keras_addnorm.runs.text_data import reader_choice
 
@@ -103,4 +119,5 @@ DATA = Command(
     _run,
     _check,
     _nothing_to_prepare,
+    usage="(INPUT ... | --example DIR) [options]",
 )
