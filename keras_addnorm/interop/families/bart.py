@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import ByteLevelBPETokenizer, PieceIds, TextFormat, TokenizerPair
 from keras_addnorm.data.piece_ids import is_filler
 from keras_addnorm.interop.families import bart_like
@@ -114,10 +115,12 @@ class MBart(bart_like.NamesOfBart):
         texts = {token.text for token in ids.added}
         known = [name for name in ids.pieces[behind:] if not is_filler(name) and name not in texts]
         if start not in (*_FIRST, *known):
-            raise ValueError(
+            raise ArgumentError(
                 f"The decoder_start_token_id of '{checkpoint.folder}' is no token that a target "
-                f"can start with. Expected the end, {config.end_id}, or a language, from {behind} "
-                f"to {behind + len(known) - 1}. Received: {config.start_id}"
+                "can start with.",
+                f"the end, {config.end_id}, or a language, from {behind} to "
+                f"{behind + len(known) - 1}",
+                value=config.start_id,
             )
         tokenizer = tokenizer_of(model, dataclasses.replace(ids, start=start))
         return TokenizerPair(tokenizer, tokenizer, edition.text_format)
