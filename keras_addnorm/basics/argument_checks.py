@@ -66,11 +66,7 @@ def require_int(what: str, *, least: int = 1, **values: Any) -> None:
 
 
 def require_share(**values: Any) -> None:
-    """Raise a `ValueError` unless every value is a share that may be dropped: 0 or more, below 1.
-
-    Args:
-        **values: The shares by the names of the arguments.
-    """
+    """Raise a `ValueError` unless every value is a share: 0 or more, below 1."""
     for name, value in values.items():
         if not is_number(value, least=0, below=1):
             raise ArgumentError(
@@ -79,11 +75,7 @@ def require_share(**values: Any) -> None:
 
 
 def require_gain(**values: Any) -> None:
-    """Raise a `ValueError` unless every value is a factor: a finite number of 0 or more.
-
-    Args:
-        **values: The factors by the names of the arguments.
-    """
+    """Raise a `ValueError` unless every value is a factor: a finite number of 0 or more."""
     for name, value in values.items():
         if not is_number(value, least=0):
             raise ArgumentError(
@@ -92,11 +84,7 @@ def require_gain(**values: Any) -> None:
 
 
 def require_epsilon(epsilon: Any) -> None:
-    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more.
-
-    Args:
-        epsilon: The number.
-    """
+    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more."""
     if not is_number(epsilon, least=0):
         raise ArgumentError(
             "`epsilon` keeps norms from dividing by 0.",
@@ -113,12 +101,7 @@ def require_size(**values: Any) -> None:
 
 
 def require_finite(what: str, **values: Any) -> None:
-    """Raise a `ValueError` unless every value is a finite number.
-
-    Args:
-        what: What the numbers are for, as a sentence.
-        **values: The numbers by the names of the arguments.
-    """
+    """Raise a `ValueError` unless every value is a finite number."""
     for name, value in values.items():
         if not is_number(value):
             raise ArgumentError(what, f"a number `{name}`, finite in float32", **{name: value})
