@@ -168,11 +168,12 @@ class TextFormat:
         }
         if unused := sorted(given.keys() - set(self.languages)):
             places = " and ".join(f"a {side} language" for side in self.languages)
+            wrong: dict[str, Any] = {f"{unused[0]}_language": given[unused[0]]}
             raise ArgumentError(
                 f"The text format has no place for a {unused[0]} language: it has none, or one "
                 "that is chosen already.",
                 places or "no language",
-                received=f"{unused[0]}_language={given[unused[0]]!r}",
+                **wrong,
             )
         filled = functools.partial(_filled, languages=given)
         return replace(
@@ -200,7 +201,7 @@ class TextFormat:
         read = (*self.read_prefix, *self.source_suffix, self.text_prefix)
         if missing := _languages_in((*read, *self.target_prefix)):
             tokenizer = target if missing[0] in self.target_languages else source
-            raise ValueError(self._missing(missing[0], tokenizer))
+            raise self._missing(missing[0], tokenizer)
         return BoundFormat(
             source_prefix=self._ids(self.read_prefix, source),
             text_prefix=self._words(source),
@@ -214,15 +215,16 @@ class TextFormat:
             tokenizer=source if self.leading_piece else None,
         )
 
-    def _missing(self, language: str, tokenizer: BaseTokenizer) -> str:
-        """What an error says of a language that is not chosen."""
+    def _missing(self, language: str, tokenizer: BaseTokenizer) -> ArgumentError:
+        """The error for a language that is not chosen."""
         names = language_names(self, tokenizer, language)
         expected = f"one that the vocabulary names: {some_of(names)}" if names else "its name"
         if f"{{{language}}}" in self.text_prefix:
             expected = f"its name as it stands in {self.text_prefix!r}, such as 'English'"
-        return (
-            f"The text format needs the {language} language. Expected {expected}, as "
-            f"{language}_language; received none."
+        return ArgumentError(
+            f"The text format needs the {language} language.",
+            f"{expected}, as `{language}_language`",
+            received="none",
         )
 
     def _ids(self, pieces: Sequence[str], tokenizer: BaseTokenizer) -> tuple[int, ...]:

@@ -105,14 +105,14 @@ def require_divisible(sizes: Mapping[str, int], devices: int) -> None:
         )
     if not devices:
         raise ArgumentError("Devices share sizes.", "`devices` >= 1", value=0)
-    wrong = [f"{name} = {size}" for name, size in sizes.items() if size % devices]
+    wrong: dict[str, Any] = {name: size for name, size in sizes.items() if size % devices}
     if wrong:
         raise ArgumentError(
             f"The weights cannot be spread over {devices} devices.",
             f"multiples of {devices}",
             "Change these sizes, or spread a copy of the weights over fewer devices "
             "(`devices_per_model`).",
-            received=", ".join(wrong),
+            **wrong,
         )
 
 

@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_addnorm import __version__
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers import positions
 from keras_addnorm.models import Seq2SeqTransformer, merge_lora
 
@@ -47,8 +48,8 @@ class Sizes:
     def __post_init__(self) -> None:
         for name, size in dataclasses.asdict(self).items():
             if not isinstance(size, str) and (not isinstance(size, int) or size < 1):
-                raise ValueError(
-                    f"`{name}` of the export has to be a positive integer. Received: {size!r}"
+                raise ArgumentError(
+                    f"`{name}` of the export has to be a positive integer.", value=size
                 )
 
 
@@ -201,10 +202,12 @@ def _require_tensorflow() -> None:
 def _require_float32(model: Seq2SeqTransformer) -> None:
     policy = model.decoder.dtype_policy
     if policy.compute_dtype != "float32":
-        raise ValueError(
-            "The graphs of an export compute in float32. Expected a model that does. Received a "
-            f"model with the dtype policy {policy.name!r}. Make one with the same config and "
-            'dtype="float32", and give it the weights: set_weights(model.get_weights()).'
+        raise ArgumentError(
+            "The graphs of an export compute in float32.",
+            "a model that does",
+            'Make one with the same config and dtype="float32", and give it the weights: '
+            "set_weights(model.get_weights()).",
+            received=f"a model with the dtype policy {policy.name!r}",
         )
 
 
@@ -215,9 +218,10 @@ def _require_positions(model: Seq2SeqTransformer, sizes: Sizes) -> None:
     for name in ("max_length", "source_length", "target_length"):
         size = getattr(sizes, name)
         if isinstance(size, int) and size > limit:
-            raise ValueError(
-                f"The export would be longer than the table of learned positions. Expected {name} "
-                f"<= {limit}. Received: {size}"
+            raise ArgumentError(
+                "The export would be longer than the table of learned positions.",
+                f"{name} <= {limit}",
+                value=size,
             )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_size
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.interop.folders import never_generated, prepare, write_manifest, write_readme
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
@@ -144,9 +145,10 @@ def _convert(graphs: tuple[Graph, ...]) -> bytes:
             converted: bytes = converter.convert()
         except Exception as error:  # Its class is not public.
             operations = sorted(set(re.findall(r"'tf\.(\w+)' op", str(error))))
-            raise ValueError(
-                "LiteRT cannot say this model. Expected operations that it has built in. Received: "
-                f"{', '.join(operations) or error}. Use keras_addnorm.serving.export_saved_model, "
-                "which exports every model."
+            raise ArgumentError(
+                "LiteRT cannot say this model.",
+                "operations that it has built in",
+                "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+                received=", ".join(operations) or str(error),
             ) from error
     return converted

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_size
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.interop.folders import never_generated, prepare, write_manifest, write_readme
@@ -156,10 +157,11 @@ def _convert(onnx: Any, tf2onnx: Any, graph: Graph) -> Any:
         # Operations without a counterpart were copied as they are.
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
-        raise ValueError(
-            f"ONNX cannot say this model's graph '{graph.name}'. Expected operations of ONNX's "
-            f"opset {_OPSET}. Received: {str(error).splitlines()[0]}. Use "
-            "keras_addnorm.serving.export_saved_model, which exports every model."
+        raise ArgumentError(
+            f"ONNX cannot say this model's graph '{graph.name}'.",
+            f"operations of ONNX's opset {_OPSET}",
+            "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+            received=str(error).splitlines()[0],
         ) from error
     return proto
 

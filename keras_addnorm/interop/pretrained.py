@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.text import require_moderate
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.decoding import Search, Translations, translate
@@ -122,9 +123,10 @@ class Pretrained:
                 "tokenizer's files and load_pretrained(folder), or model.generate on token ids."
             )
         if strategy is not None and num_beams is not None:
-            raise ValueError(
-                "A strategy has its own number of hypotheses. Expected `strategy` or `num_beams`. "
-                f"Received both: {strategy!r} and {num_beams}"
+            raise ArgumentError(
+                "A strategy has its own number of hypotheses.",
+                "`strategy` or `num_beams`",
+                received=f"both: {strategy!r} and {num_beams}",
             )
         if num_beams is not None:
             strategy = self.generation.with_beams(num_beams)
@@ -208,9 +210,9 @@ def load_pretrained(
     if not isinstance(tokenizers, str):
         pair = None if tokenizers is None else TokenizerPair.of(tokenizers)
     elif tokenizers != OF_THE_FOLDER:
-        raise ValueError(
-            f"Expected tokenizers={OF_THE_FOLDER!r}, None, or tokenizers that you have. "
-            f"Received: {tokenizers!r}"
+        raise ArgumentError(
+            expected=f"`tokenizers={OF_THE_FOLDER!r}`, None, or tokenizers that you have",
+            value=tokenizers,
         )
     with _reading(path):
         kind = given or _family_of(path)
@@ -291,9 +293,10 @@ def save_pretrained(
         ```
     """
     if not isinstance(pretrained, Pretrained):
-        raise TypeError(
-            "A folder holds a model with what belongs to it. Expected a Pretrained, as "
-            f"load_pretrained returns it. Received: {pretrained!r:.80}"
+        raise ArgumentTypeError(
+            "A folder holds a model with what belongs to it.",
+            "a Pretrained, as load_pretrained returns it",
+            value=pretrained,
         )
     kind = pretrained.family if family is None else families.get(family)
     model = merge_lora(require_model(pretrained.model))
@@ -338,10 +341,11 @@ def _require_sizes(config: Seq2SeqConfig, tensors: Mapping[str, StoredTensor]) -
         for name, (size, limit) in limits.items()
         if size > limit
     ]:
-        raise ValueError(
-            f"The config has sizes that its weights do not have. Expected those of {len(tensors)} "
-            f"tensors with {numbers} numbers. Received {', '.join(wrong)}. Copy or download the "
-            "folder again."
+        raise ArgumentError(
+            "The config has sizes that its weights do not have.",
+            f"those of {len(tensors)} tensors with {numbers} numbers",
+            "Copy or download the folder again.",
+            received=", ".join(wrong),
         )
 
 
@@ -358,10 +362,12 @@ def _family_of(path: Path) -> Family:
         )
     if path.suffix == ".npz":
         return families.get("marian_npz")
-    raise ValueError(
-        f"A file of weights does not say what kind of model it holds. Expected a family, one of "
-        f"{', '.join(families.names())}. Received: family=None for '{path}'. Pass its folder if "
-        "there is a config.json beside it, or family={'name': 'torch_transformer', ...}."
+    raise ArgumentError(
+        "A file of weights does not say what kind of model it holds.",
+        f"a family, one of {', '.join(families.names())}",
+        "Pass its folder if there is a config.json beside it, or family={'name': "
+        "'torch_transformer', ...}.",
+        received=f"family=None for '{path}'",
     )
 
 
@@ -372,9 +378,10 @@ def _beginning_with(forced: int | None, pair: TokenizerPair) -> TokenizerPair:
     pieces = pair.target.pieces
     piece = pieces[forced].text if 0 <= forced < len(pieces) else ""
     if pair.target.ids_of_pieces.get(piece) != forced:
-        raise ValueError(
-            "The forced_bos_token_id of the checkpoint is no piece of its vocabulary. Expected an "
-            f"id below {pair.target.vocabulary_size} that has a piece. Received: {forced}"
+        raise ArgumentError(
+            "The forced_bos_token_id of the checkpoint is no piece of its vocabulary.",
+            f"an id below {pair.target.vocabulary_size} that has a piece",
+            value=forced,
         )
     text_format = dataclasses.replace(pair.text_format, target_prefix=(piece,))
     return dataclasses.replace(pair, text_format=text_format)

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.suggestions import near_names
 from keras_addnorm.layers.shapes import pack
 
@@ -112,11 +113,12 @@ def require_sublayers(names: Iterable[str], known: Iterable[str]) -> tuple[str, 
     names = tuple(names) if isinstance(names, Iterable) else (names,)
     for name in names:
         if name not in known:
-            near = near_names(str(name), known)
-            raise ValueError(
-                f"There is no sublayer {name!r} to prune. Expected names among "
-                f"{', '.join(known)}. Received: {list(names)}."
-                + (f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
+            near = " or ".join(map(repr, near_names(str(name), known)))
+            raise ArgumentError(
+                f"There is no sublayer {name!r} to prune.",
+                f"names among {', '.join(known)}",
+                near and f"Did you mean {near}?",
+                value=list(names),
             )
     return tuple(name for name in known if name in names)
 

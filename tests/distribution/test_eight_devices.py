@@ -116,7 +116,7 @@ def test_a_call_of_the_host_would_be_refused(found):
 def test_what_cannot_be_divided_is_refused(found):
     assert "devices_per_model=16" in found["too many"] and "its 8 devices" in found["too many"]
     assert "no axis 'model'" in found["no axis"] and "('batch',)" in found["no axis"]
-    with pytest.raises(ValueError, match=r"num_heads = 6, vocabulary = 7\. Change") as refused:
+    with pytest.raises(ValueError, match=r"num_heads=6, vocabulary=7\. Change") as refused:
         distribution.require_divisible({"num_heads": 6, "width": 8, "vocabulary": 7}, devices=4)
     assert "width" not in str(refused.value)
     distribution.require_divisible({"num_heads": 6}, devices=3)

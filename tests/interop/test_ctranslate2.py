@@ -437,7 +437,7 @@ def test_every_file_is_on_the_disk_before_the_folder_has_its_name(
 
 
 def test_errors(untrained, joint, separate, tmp_path, monkeypatch):
-    with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer.*received a int"):
+    with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer.*Received: a int"):
         export_ctranslate2(3, joint, tmp_path / "model")
     with pytest.raises(ValueError, match=r"source vocabulary of 61 pieces. Received: 43"):
         export_ctranslate2(untrained, separate, tmp_path / "model")

@@ -855,7 +855,7 @@ def test_settings_of_joey_nmt_of_another_form_are_named(joey, place, value, tmp_
     for file in ("best.ckpt", "vocab.spm", "src_vocab.txt", "trg_vocab.txt"):
         (tmp_path / file).symlink_to(joey / file)
     family = families.get("joey_nmt")
-    with pytest.raises(ValueError, match=rf"'{place[-1]}' in config\.yaml.*received"):
+    with pytest.raises(ValueError, match=rf"'{place[-1]}' in config\.yaml.*Received"):
         checkpoint = family.open(tmp_path)
         config = family.config(checkpoint)
         family.generation(checkpoint, config)
@@ -878,7 +878,7 @@ def test_numbers_of_joey_nmt_are_numbers(joey, name, tmp_path):
     ("changes", "reason"),
     [
         ({"src": {"a": 1}}, "no list of tokens 'src'"),
-        ({"tgt": [1, 2]}, r"no list of tokens 'tgt'.*received \[1, 2\]"),
+        ({"tgt": [1, 2]}, r"no list of tokens 'tgt'.*Received: \[1, 2\]"),
         ({"specials": ["<s>"]}, r"'specials' of '.*vocab\.json' is not of the form"),
     ],
 )

@@ -490,7 +490,7 @@ def test_a_directory_that_cannot_be_made_is_a_user_error(tmp_path):
 
 def test_two_averages_exclude_each_other(tmp_path):
     config = RunConfig().replace({"training.ema": 0.9, "training.average_last": 3})
-    with pytest.raises(UserError, match=r"training.ema=0.9 and training.average_last=3"):
+    with pytest.raises(UserError, match=r"training.ema=0.9, training.average_last=3"):
         train(config, RunDirectory(tmp_path), verbose=0)
 
 

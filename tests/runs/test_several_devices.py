@@ -143,7 +143,7 @@ def test_a_checkpoint_of_spread_weights_is_whole(jax_runs):
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ("heads", "multiples of 2. Received: num_heads = 1, num_key_value_heads = 1."),
+        ("heads", "multiples of 2. Received: num_heads=1, num_key_value_heads=1."),
         ("rows", "Expected a multiple of 2 rows. Received: [13]"),
         ("devices", "a divisor of its 2 devices. Received: devices_per_model=3."),
         ("monitor", "training.monitor_every = 0"),

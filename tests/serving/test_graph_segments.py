@@ -139,7 +139,7 @@ def test_the_same_segments(all_scripts, way, longest):
 
 
 def test_a_model_that_reads_nothing_is_refused(all_scripts):
-    with pytest.raises(ValueError, match=r"Expected a config with max_length >= 2.*=1\."):
+    with pytest.raises(ValueError, match=r"Expected a config with max_length >= 2.*: 1\."):
         GraphSplitter(*all_scripts, Sentences(), 0)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_addnorm.basics import Table
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.bart import Bart, MBart, Pegasus
 from keras_addnorm.interop.families.eole import Eole
 from keras_addnorm.interop.families.fairseq import Fairseq
@@ -101,8 +102,9 @@ def of_settings(settings: Mapping[str, Any]) -> Family:
             f"our layers do not have. Expected one of {', '.join(names())}."
         )
     if name not in names():
-        raise ValueError(
-            "The config names no family that is known here. Expected a model_type among "
-            f"{', '.join(names())}. Received: {name!r}"
+        raise ArgumentError(
+            "The config names no family that is known here.",
+            f"a model_type among {', '.join(names())}",
+            value=name,
         )
     return get(name)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import (
     BaseTokenizer,
     ByteLevelBPETokenizer,
@@ -149,11 +150,11 @@ class MBart(bart_like.NamesOfBart):
         start = ids.pieces[config.start_id] if 0 <= config.start_id < size else ""
         known = _starts(ids)
         if start not in (*_FIRST, *known):
-            raise ValueError(
-                f"The decoder_start_token_id of '{folder}' is no token that a target can start "
-                f"with. Expected the end, {config.end_id}, or a language, from "
-                f"{min(known.values(), default=0)} to {max(known.values(), default=0)}. "
-                f"Received: {config.start_id}"
+            raise ArgumentError(
+                f"The decoder_start_token_id of '{folder}' is no token that starts a target.",
+                f"the end, {config.end_id}, or a language, from {min(known.values(), default=0)} "
+                f"to {max(known.values(), default=0)}",
+                value=config.start_id,
             )
         tokenizer = make(dataclasses.replace(ids, start=start))
         return TokenizerPair(tokenizer, tokenizer, _EDITIONS[kind].text_format)

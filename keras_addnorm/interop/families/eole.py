@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import (
     ConfigFile,
@@ -196,10 +197,11 @@ class Eole(FamilyOfOpenNMT):
         settings = read_settings(path)
         files = sorted(path.glob("model.*.safetensors"))
         if "model" not in settings or not files:
-            raise ValueError(
-                f"'{path}' is no folder of Eole. Expected a config.json with a 'model', and files "
-                f"model.00.safetensors and so on. Received: {', '.join(sorted(settings)) or '{}'}, "
-                f"and {len(files)} files of tensors."
+            raise ArgumentError(
+                f"'{path}' is no folder of Eole.",
+                "a config.json with a 'model', and files model.00.safetensors and so on",
+                received=f"{', '.join(sorted(settings)) or '{}'}, and {len(files)} files of "
+                "tensors",
             )
         tensors = {name: each for file in files for name, each in read_safetensors(file).items()}
         vocabularies = require_lists(read_settings(path, "vocab.json"), f"'{path / 'vocab.json'}'")

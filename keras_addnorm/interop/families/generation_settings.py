@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import Beam, Greedy, Sample, Search
 from keras_addnorm.decoding.beam import EarlyStopping
 from keras_addnorm.decoding.constraints import (
@@ -230,10 +231,11 @@ class GenerationSettings:
         """Raise a `ValueError` if outputs cannot be as long as the constraints ask for."""
         shortest = max(map(_min_length, self.constraints), default=0)
         if shortest > max_length:
-            raise ValueError(
-                f"The checkpoint asks for outputs of {shortest} tokens at least. Expected "
-                f"max_length >= {shortest}, or other rules than the checkpoint's, such as "
-                f"constraints=(). Received: max_length={max_length}"
+            raise ArgumentError(
+                f"The checkpoint asks for outputs of {shortest} tokens at least.",
+                f"`max_length` >= {shortest}, or other rules than the checkpoint's, such as "
+                "`constraints=()`",
+                max_length=max_length,
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -286,11 +288,12 @@ class GenerationSettings:
                 case ForbiddenTokens(tokens=tokens):
                     words = [*([token] for token in tokens), *words]
                 case _:
-                    raise ValueError(
-                        "A generation_config.json has no such rule about the next token. Expected "
-                        "MinLength without source_factor, NoRepeatNgram or ForbiddenTokens. "
-                        f"Received: {constraint!r}. Leave it out with dataclasses.replace: "
-                        "generation=dataclasses.replace(generation, constraints=(...))."
+                    raise ArgumentError(
+                        "A generation_config.json has no such rule about the next token.",
+                        "MinLength without source_factor, NoRepeatNgram or ForbiddenTokens",
+                        "Leave it out with dataclasses.replace: "
+                        "generation=dataclasses.replace(generation, constraints=(...)).",
+                        value=constraint,
                     )
         if words:
             settings["bad_words_ids"] = words
@@ -412,9 +415,10 @@ def _exponent(penalty: Any) -> float:
         return 0.0
     if isinstance(penalty, AveragePenalty):
         return penalty.alpha
-    raise ValueError(
-        "A generation_config.json divides scores by n^alpha. Expected NoPenalty or AveragePenalty "
-        f"as length penalty of the strategy. Received: {penalty!r}"
+    raise ArgumentError(
+        "A generation_config.json divides scores by n^alpha.",
+        "NoPenalty or AveragePenalty as length penalty of the strategy",
+        value=penalty,
     )
 
 

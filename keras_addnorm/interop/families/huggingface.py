@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
 from keras_addnorm.interop.families.generation_settings import FIELDS, GenerationSettings
@@ -116,12 +117,12 @@ class HuggingFaceFamily(Family):
         (field,) = (f for f in self.config_file.fields if f.name == "decoder_start_token_id")
         if start is None and field.default is None:
             known = "".join(f", {token} for a {name}" for name, token in self.starts.items())
-            raise ValueError(
-                f"'{checkpoint.folder}' does not say which token a target starts with. Expected "
+            raise ArgumentError(
+                f"'{checkpoint.folder}' does not say which token a target starts with.",
                 f"decoder_start_token_id in generation_config.json or config.json{known}, the id "
-                "of the target language where targets start with it. Received: none, and the "
-                f"tokenizer_class {tokenizer_class(checkpoint)!r}. Pass the language as "
-                "target_language (import --target-language), or add the id to config.json."
+                "of the target language where targets start with it",
+                "Pass the language as `target_language`, or add the id to config.json.",
+                received=f"none, and the tokenizer_class {tokenizer_class(checkpoint)!r}",
             )
         found = {"decoder_start_token_id": start, "eos_token_id": end}
         return {name: token for name, token in found.items() if token is not None}
@@ -206,9 +207,10 @@ def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | Non
     both = [token for token in of_search if token in of_config]
     found = both if len(both) == 1 else of_search or of_config
     if len(found) > 1:
-        raise ValueError(
-            f"A model starts and ends its outputs with one token here. Expected one {name} in "
-            f"generation_config.json, or in config.json one of those. Received: {found}"
+        raise ArgumentError(
+            "A model starts and ends its outputs with one token here.",
+            f"one {name} in generation_config.json, or in config.json one of those",
+            received=str(found),
         )
     if of_config and found and found[0] not in of_config:
         warnings.warn(
@@ -222,5 +224,5 @@ def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | Non
 def _ids(value: Any) -> list[int]:
     found = value if isinstance(value, list) else [] if value is None else [value]
     if wrong := [each for each in found if type(each) is not int]:
-        raise ValueError(f"A special id is a whole number. Received: {wrong[0]!r:.60}")
+        raise ArgumentError("A special id is a whole number.", value=wrong[0])
     return found

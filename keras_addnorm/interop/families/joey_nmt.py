@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding.length_penalties import GNMTPenalty
@@ -218,11 +219,11 @@ class JoeyNMT(ReadOnlyFamily):
                 tokens.append(read_tokens(vocabulary))
                 problems += _pieces_left_out(model, tokens[-1])
         if problems:
-            raise ValueError(
-                "The texts of this Joey NMT model are split in a way that is not read here. "
-                "Expected SentencePiece with all pieces in the lists of tokens, and nothing done "
-                f"before it. Received: {'; '.join(problems)}. Pass tokenizers=None to load the "
-                "weights alone, or tokenizers that you have."
+            raise ArgumentError(
+                "The texts of this Joey NMT model are split in a way that is not read here.",
+                "SentencePiece with all pieces in the lists of tokens, and nothing done before it",
+                "Pass tokenizers=None to load the weights alone, or tokenizers that you have.",
+                received="; ".join(problems),
             )
         named = {
             "pad": special["pad_token"],
@@ -269,9 +270,8 @@ def _number(settings: Settings, name: str, default: int) -> Any:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(
-            f"'{name}' in config.yaml is no number. Expected one such as {default}; received "
-            f"{value!r:.60}."
+        raise ArgumentError(
+            f"'{name}' in config.yaml is no number.", f"one such as {default}", value=value
         )
     return value
 

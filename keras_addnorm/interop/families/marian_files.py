@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.data.piece_ids import filler
@@ -157,9 +158,10 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         if not line:
             continue
         if not re.fullmatch(_ID, value) or not key:
-            raise ValueError(
-                f"'{path}' is no list of pieces. Expected lines such as 'piece: 5'. Received in "
-                f"line {number}: {line!r}"
+            raise ArgumentError(
+                f"'{path}' is no list of pieces.",
+                "lines such as 'piece: 5'",
+                received=f"in line {number}: {line!r}",
             )
         ids[_unquoted(path, key)] = int(value)
         key = ""
@@ -204,8 +206,9 @@ def _check_sizes(checkpoint: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer]
     # Of tables with different sizes, the settings know the smaller one.
     expected = list(dims) if len(dims) == 2 and max(dims) == size else [size, size]
     if max(received) != size or (expected == dims and received != expected):
-        raise ValueError(
-            "The vocabularies beside the model are not those of its tables. Expected "
-            f"{expected[0]} and {expected[1]} pieces. Received: {received[0]} and {received[1]}. "
-            "Were the files of two models mixed?"
+        raise ArgumentError(
+            "The vocabularies beside the model are not those of its tables.",
+            f"{expected[0]} and {expected[1]} pieces",
+            "Were the files of two models mixed?",
+            received=f"{received[0]} and {received[1]}",
         )

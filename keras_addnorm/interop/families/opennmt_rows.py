@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
 from keras_addnorm.interop.families.bart_like import PositionTable, layers, norm_rows
 from keras_addnorm.interop.families.family import Checkpoint, ReadOnlyFamily
@@ -217,9 +218,11 @@ def require_lists(vocabularies: Any, where: str) -> Mapping[str, Any]:
     for side in ("src", "tgt"):
         tokens = found.get(side)
         if not isinstance(tokens, list | tuple) or not all(isinstance(t, str) for t in tokens):
-            raise ValueError(
-                f"{where} has no list of tokens '{side}'. Expected names in the order of their "
-                f"ids; received {tokens!r:.60}. Copy or download it again."
+            raise ArgumentError(
+                f"{where} has no list of tokens '{side}'.",
+                "names in the order of their ids",
+                "Copy or download it again.",
+                value=tokens,
             )
     return found
 
@@ -249,9 +252,10 @@ def special_ids(vocabularies: Mapping[str, Any]) -> dict[str, int]:
         )
     pad = target.index(names["pad"])
     if source.index(names["pad"]) != pad:
-        raise ValueError(
-            "Padding has another id on each side. Expected one for both. Received: "
-            f"{source.index(names['pad'])} in the source, {pad} in the target."
+        raise ArgumentError(
+            "Padding has another id on each side.",
+            "one for both",
+            received=f"{source.index(names['pad'])} in the source, {pad} in the target",
         )
     return {
         "pad_id": pad,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TextFormat, TokenizerPair
 from keras_addnorm.interop.families.bart_like import layers, norm_slot
 from keras_addnorm.interop.families.family import Checkpoint, ReadOnlyFamily
@@ -150,10 +151,10 @@ def _sizes(tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
     depth = {side: sum(match[1] == side for match in layers) for side in _SIDES}
     if not all(depth.values()) or _TABLES["encoder"] not in tensors:
         some = ", ".join(list(tensors)[:8]) or "none"
-        raise ValueError(
-            "The variables are not those of a Transformer of OpenNMT-tf 2. Expected "
-            f"'{_PREFIX}{_TABLES['encoder']}' and layers of an encoder and a decoder. Received, "
-            f"behind '{_PREFIX}': {some}, ..."
+        raise ArgumentError(
+            "The variables are not those of a Transformer of OpenNMT-tf 2.",
+            f"'{_PREFIX}{_TABLES['encoder']}' and layers of an encoder and a decoder",
+            received=f"behind '{_PREFIX}': {some}, ...",
         )
     shares = _TABLES["decoder"] not in tensors
     source = tensors[_TABLES["encoder"]].shape

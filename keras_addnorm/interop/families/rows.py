@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.models.first_values import built_with
@@ -236,9 +237,10 @@ class WeightTable:
             if names
         ]
         if problems:
-            raise ValueError(
-                f"The tensors are not those of a {family} model of this config. Expected "
-                f"{len(known)}. Received {len(tensors)}; {'; '.join(problems)}."
+            raise ArgumentError(
+                f"The tensors are not those of a {family} model of this config.",
+                str(len(known)),
+                received=f"{len(tensors)}; {'; '.join(problems)}",
             )
         return found
 
@@ -294,10 +296,11 @@ class WeightTable:
         """
         places = {id(weight_at(model, path)) for row in self.rows for path in row.ours}
         if left := [weight.path for weight in model.weights if id(weight) not in places]:
-            raise ValueError(
-                f"A file of this family has no place for some weights: {_some(left)}. Expected a "
-                "model as the family has it. Received one of another scheme, norm or attention. "
-                "Use keras_addnorm.serving.export_saved_model, which exports every model."
+            raise ArgumentError(
+                f"A file of this family has no place for some weights: {_some(left)}.",
+                "a model as the family has it",
+                "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+                received="one of another scheme, norm or attention",
             )
         return {
             row.theirs: self._shape(row, [tuple(weight_at(model, path).shape) for path in row.ours])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import (
     BaseTokenizer,
     ByteTokenizer,
@@ -235,10 +236,12 @@ def _sentinels(settings: TokenizerSettings, pieces: Sequence[str], room: int) ->
     """Return the sentinels behind the pieces, the first of which has the last id."""
     number = settings.config.get("extra_ids")
     if number is not None and (type(number) is not int or not 0 <= number <= max(room, 0)):
-        raise ValueError(
-            "The tokenizer has other sentinels than the model. Expected extra_ids of "
-            f"tokenizer_config.json from 0 to {max(room, 0)}, the rows of the table behind the "
-            f"pieces. Received: {number!r:.60}. Were the files of two models mixed?"
+        raise ArgumentError(
+            "The tokenizer has other sentinels than the model.",
+            f"extra_ids of tokenizer_config.json from 0 to {max(room, 0)}, the rows of the table "
+            "behind the pieces",
+            "Were the files of two models mixed?",
+            value=number,
         )
     if number is None:
         # Those of mT5 are pieces of the model.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import text as basic_text
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.text import decoded
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
@@ -54,9 +55,11 @@ def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         raise ValueError(f"'{path}' is no YAML: {reason:.300}. Download it again.") from error
     if not isinstance(settings or {}, dict):
-        raise ValueError(
-            f"'{path}' holds no settings. Expected names with values; received {settings!r:.80}. "
-            "Download it again."
+        raise ArgumentError(
+            f"'{path}' holds no settings.",
+            "names with values",
+            "Download it again.",
+            value=settings,
         )
     return dict(settings or {})
 
@@ -75,9 +78,11 @@ def require_object(value: Any, where: str) -> Mapping[str, Any]:
         ValueError: If it is something else.
     """
     if value is not None and not isinstance(value, Mapping):
-        raise ValueError(
-            f"{where} is not of the form that its toolkit writes. Expected names with values; "
-            f"received {value!r:.60}. Copy or download it again."
+        raise ArgumentError(
+            f"{where} is not of the form that its toolkit writes.",
+            "names with values",
+            "Copy or download it again.",
+            value=value,
         )
     return value or {}
 
@@ -139,14 +144,18 @@ def read_ids(path: Path) -> dict[str, int]:
     """
     found = read_json(path)
     if not isinstance(found, dict):
-        raise ValueError(
-            f"'{path}' is no list of pieces. Expected a JSON object with the id of each; "
-            f"received {found!r:.80}. Download it again."
+        raise ArgumentError(
+            f"'{path}' is no list of pieces.",
+            "a JSON object with the id of each",
+            "Download it again.",
+            value=found,
         )
     if wrong := [(name, each) for name, each in found.items() if type(each) is not int]:
-        raise ValueError(
-            f"'{path}' is no list of pieces. Expected whole numbers as ids; received "
-            f"{wrong[0][1]!r:.60} for {wrong[0][0]!r:.60}. Download it again."
+        raise ArgumentError(
+            f"'{path}' is no list of pieces.",
+            "whole numbers as ids",
+            "Download it again.",
+            received=f"{wrong[0][1]!r:.60} for {wrong[0][0]!r:.60}",
         )
     return found
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_json
 from keras_addnorm.data import AddedToken, PieceIds
 from keras_addnorm.data.piece_ids import filler, is_filler
@@ -508,9 +509,11 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     found = read_json(path) if path.is_file() else {}
     if not isinstance(found, dict):
-        raise ValueError(
-            f"'{path}' is not of the form that transformers writes. Expected a JSON object; "
-            f"received {found!r:.60}. Download it again."
+        raise ArgumentError(
+            f"'{path}' is not of the form that transformers writes.",
+            "a JSON object",
+            "Download it again.",
+            value=found,
         )
     return found
 
@@ -537,10 +540,11 @@ def class_of(folder: Path, settings: Mapping[str, Any], known: Sequence[str] | N
         if found in _OF_NO_FAMILY and (folder / WHOLE).is_file():
             return ""
         if known is not None and found not in known:
-            raise ValueError(
-                f"The tokenizer of '{folder}' is of another kind than the family's. Expected the "
-                f"tokenizer_class {' or '.join(known)} in {file}. Received: {name!r:.60}. Pass "
-                "tokenizers=None to load the weights alone."
+            raise ArgumentError(
+                f"The tokenizer of '{folder}' is of another kind than the family's.",
+                f"the tokenizer_class {' or '.join(known)} in {file}",
+                "Pass tokenizers=None to load the weights alone.",
+                value=name,
             )
         return found
     return ""

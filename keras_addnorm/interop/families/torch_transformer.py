@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.bart_like import layers, linear_rows, norm_rows, norm_slot
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.rows import (
@@ -122,10 +123,11 @@ class TorchTransformer(Family):
         }
         if not all(depth.values()) or self.source_embedding not in tensors:
             some = ", ".join(list(tensors)[:8])
-            raise ValueError(
-                "The names do not fit the file. Expected the tensors "
-                f"'{self.prefix}encoder.layers.0.linear1.weight', the same of the decoder, and "
-                f"'{self.source_embedding}'. Received: {some}, ..."
+            raise ArgumentError(
+                "The names do not fit the file.",
+                f"the tensors '{self.prefix}encoder.layers.0.linear1.weight', the same of the "
+                f"decoder, and '{self.source_embedding}'",
+                received=f"{some}, ..",
             )
         target = self.target_embedding or self.source_embedding
         first = f"{self.prefix}encoder.layers.0."
@@ -185,15 +187,17 @@ def _require_like_torch(config: Seq2SeqConfig) -> None:
     """Refuse what has the same weights, or fewer, and computes something else."""
     scheme = schemes.get(config.scheme)
     if not isinstance(scheme, schemes.PostLN | schemes.PreLN):
-        raise ValueError(
-            "torch.nn.Transformer cannot be like this model's scheme. Expected 'post_ln', or "
-            f"'pre_ln' for norm_first=True. Received: {scheme!r}. Use "
-            "keras_addnorm.serving.export_saved_model, which exports every model."
+        raise ArgumentError(
+            "torch.nn.Transformer cannot be like this model's scheme.",
+            "'post_ln', or 'pre_ln' for norm_first=True",
+            "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+            value=scheme,
         )
     norm = config.norm.get("name") if isinstance(config.norm, dict) else config.norm
     if norm != "layer_norm":
-        raise ValueError(
-            "torch.nn.Transformer cannot be like this model's norm. Expected 'layer_norm'. "
-            f"Received: {config.norm!r}. Use keras_addnorm.serving.export_saved_model, which "
-            "exports every model."
+        raise ArgumentError(
+            "torch.nn.Transformer cannot be like this model's norm.",
+            "'layer_norm'",
+            "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+            value=config.norm,
         )

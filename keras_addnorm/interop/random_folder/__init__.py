@@ -18,6 +18,7 @@ import sentencepiece
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.data import byte_alphabet, sentencepiece_pieces
 from keras_addnorm.interop import families
@@ -116,22 +117,23 @@ def make_random_folder(
     """
     require_int("A seed draws the weights.", least=0, seed=seed)
     if not isinstance(name, str) or name not in _RECIPES:
-        raise ValueError(
-            f"There is no such folder to make. Expected one of {', '.join(_RECIPES)}. "
-            f"Received: {name!r}"
+        raise ArgumentError(
+            "There is no such folder to make.", f"one of {', '.join(_RECIPES)}", value=name
         )
     recipe = _RECIPES[name]
     text_files, number = recipe.text_files()
     size = fields.pop("vocabulary_size", number)
     if recipe.write is not None and size != number:
-        raise ValueError(
-            f"The table of a random folder of {name} has one row for each token. Expected no "
-            f"vocabulary_size. Received: {size}"
+        raise ArgumentError(
+            f"The table of a random folder of {name} has one row for each token.",
+            "no `vocabulary_size`",
+            value=size,
         )
     if unknown := sorted(set(fields) - set(_SIZES)):
-        raise ValueError(
-            f"A random folder has no such size. Expected some of {', '.join(_SIZES)} and "
-            f"vocabulary_size. Received: {', '.join(unknown)}"
+        raise ArgumentError(
+            "A random folder has no such size.",
+            f"some of {', '.join(_SIZES)} and `vocabulary_size`",
+            received=", ".join(unknown),
         )
     sizes = {
         **_SIZES,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.interop.tensor_files.computed_tensor import ComputedTensor
 from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
@@ -85,9 +86,10 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
             places = _places(index)
             files = sorted(set(places.values()))
             if outside := [file for file in files if Path(file).name != file]:
-                raise ValueError(
-                    f"'{index}' names files outside of its folder. Expected names of files beside "
-                    f"it. Received: {', '.join(outside)}"
+                raise ArgumentError(
+                    f"'{index}' names files outside of its folder.",
+                    "names of files beside it",
+                    received=", ".join(outside),
                 )
             if missing := [file for file in files if not (folder / file).is_file()]:
                 raise FileNotFoundError(

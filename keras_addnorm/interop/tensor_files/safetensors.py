@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
@@ -62,9 +63,11 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     header.pop("__metadata__", None)
     _check_entries(path, header)
     if unknown := sorted({entry["dtype"] for entry in header.values()} - set(_TYPES)):
-        raise ValueError(
-            f"'{path}' holds tensors of a type that is not known here. Expected types among "
-            f"{', '.join(_TYPES)}. Received: {', '.join(unknown)}. Save the model in another type."
+        raise ArgumentError(
+            f"'{path}' holds tensors of a type that is not known here.",
+            f"types among {', '.join(_TYPES)}",
+            "Save the model in another type.",
+            received=", ".join(unknown),
         )
     tensors = {
         name: StoredTensor(
@@ -106,9 +109,10 @@ def write_safetensors(
         for name, shape in shapes.items():
             numbers = np.asarray(read(name), "<f4", order="C")
             if numbers.shape != tuple(shape):
-                raise ValueError(
-                    f"The tensor '{name}' has another shape than the header of '{path}' says. "
-                    f"Expected {tuple(shape)}. Received: {numbers.shape}"
+                raise ArgumentError(
+                    f"The tensor '{name}' has another shape than the header of '{path}' says.",
+                    str(tuple(shape)),
+                    value=numbers.shape,
                 )
             file.write(numbers.data)
 
