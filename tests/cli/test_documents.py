@@ -119,7 +119,7 @@ def at_hand():
         scheme="layer_scale",
     )
     model = Seq2SeqTransformer(config)
-    model.compile("adam", MaskedSparseCategoricalCrossentropy())
+    model.compile("adam", MaskedSparseCategoricalCrossentropy(), jit_compile=False)
     batches = make_training_dataset(pairs, tokenizers, bucket_lengths=(24,), shuffle_seed=1)
     inputs, labels = next(batches.as_numpy_iterator())
     source, target = inputs["source"][0], inputs["target"][0]
