@@ -412,6 +412,11 @@ def _reading(path: Path) -> Iterator[None]:
     """Name the checkpoint in errors about what its files hold."""
     try:
         yield
+    except ArgumentError as error:
+        if str(path) in str(error):
+            raise
+        remedy = f"This was read from '{path}'."
+        raise ArgumentError(remedy=remedy, because=error) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(
             f"A file of '{path}' holds a value of another kind than its toolkit writes: "
