@@ -414,6 +414,7 @@ def test_all_settings_that_do_not_fit_are_named_at_once(marian_folder, tmp_path)
     [
         ("nllb-moe", r"'nllb-moe' cannot be loaded: it needs a mixture of experts"),
         ("umt5", r"a table of relative positions in each layer"),
+        ("fsmt", r"texts split by Moses' rules and BPE"),
         ("llama", r"names no family.*Expected a model_type among marian, .*Received: 'llama'"),
         (None, r"names no family.*Received: None"),
     ],

@@ -67,9 +67,9 @@ get = _TABLE.get
 name_of = _TABLE.name_of
 serialize = _TABLE.serialize
 
-# Kinds of models that look like one of ours, and what they need that our layers do not have.
+# Kinds of models that look like one of ours, and what they need that is not there.
 _REFUSED = {
-    "umt5": "a table of relative positions in each layer",
+    "umt5": "a table of relative positions in each layer, where T5 has one for all",
     "nllb-moe": "a mixture of experts",
     "switch_transformers": "a mixture of experts",
     "longt5": "local attention with global tokens",
@@ -77,7 +77,7 @@ _REFUSED = {
     "bigbird_pegasus": "sparse attention",
     "pegasus_x": "local attention with global tokens",
     "prophetnet": "attention to several future tokens",
-    "fsmt": "two tokenizers of Moses and BPE, and tables without a shared vocabulary",
+    "fsmt": "texts split by Moses' rules and BPE (fairseq's own .pt files are read, as weights)",
     "encoder-decoder": "two models of different families",
 }
 
@@ -98,7 +98,7 @@ def of_settings(settings: Mapping[str, Any]) -> Family:
     if isinstance(name, str) and name in _REFUSED:
         raise ValueError(
             f"A model of the family {name!r} cannot be loaded: it needs {_REFUSED[name]}, which "
-            f"our layers do not have. Expected one of {', '.join(names())}."
+            f"is not there in keras_addnorm. Expected one of {', '.join(names())}."
         )
     if name not in names():
         raise ValueError(
