@@ -25,7 +25,7 @@ from keras_addnorm.interop.families.marian import Marian
 from keras_addnorm.interop.families.marian_npz import MarianNpz
 from keras_addnorm.interop.families.opennmt_py import OpenNMTPy
 from keras_addnorm.interop.families.opennmt_tf import OpenNMTTF
-from keras_addnorm.interop.families.t5 import MT5, T5
+from keras_addnorm.interop.families.t5 import MT5, T5, UMT5
 from keras_addnorm.interop.families.torch_transformer import TorchTransformer
 
 __all__ = [
@@ -47,6 +47,7 @@ _TABLE: Table[Family] = Table(
         "marian": Marian,
         "t5": T5,
         "mt5": MT5,
+        "umt5": UMT5,
         "m2m_100": M2M100,
         "mbart": MBart,
         "bart": Bart,
@@ -69,7 +70,6 @@ serialize = _TABLE.serialize
 
 # Kinds of models that look like one of ours, and what they need that is not there.
 _REFUSED = {
-    "umt5": "a table of relative positions in each layer, where T5 has one for all",
     "nllb-moe": "a mixture of experts",
     "switch_transformers": "a mixture of experts",
     "longt5": "local attention with global tokens",
