@@ -244,3 +244,10 @@ def test_a_length_beyond_the_model_is_cut_to_it_and_said():
     for name in ("max_length", "max_new_tokens"):
         found = GenerationSettings.of({name: 10**12}, 64, vocabulary_size=31)
         assert (found.max_length, found.not_followed) == (64, (f"{name} = {10**12}",))
+
+
+@pytest.mark.parametrize(("size", "most"), [(58_101, 1000), (90, 90), (None, 1000)])
+def test_a_checkpoint_asks_for_no_more_hypotheses_than_can_be_kept(size, most):
+    assert GenerationSettings.of({"num_beams": most}, 64, vocabulary_size=size).strategy
+    with pytest.raises(ValueError, match=f"num_beams = {most + 1}; expected at most {most}"):
+        GenerationSettings.of({"num_beams": most + 1}, 64, vocabulary_size=size)

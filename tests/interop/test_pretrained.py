@@ -69,8 +69,12 @@ CASES = {
     ),
     "mt5": ("MT5", {**T5, "feed_forward_proj": "gated-gelu"}),
     "mt5-tied": ("MT5", {**T5, "relative_attention_max_distance": 20}),
+    "umt5": (
+        "UMT5",
+        {**T5, "relative_attention_num_buckets": 8, "feed_forward_proj": "gated-gelu"},
+    ),
 }
-OWN_HEAD = ("t5-1.1", "t5-scaled-own-head", "mt5")
+OWN_HEAD = ("t5-1.1", "t5-scaled-own-head", "mt5", "umt5")
 CLASSES = {
     "Marian": transformers.MarianMTModel,
     "M2M100": transformers.M2M100ForConditionalGeneration,
@@ -79,6 +83,7 @@ CLASSES = {
     "Pegasus": transformers.PegasusForConditionalGeneration,
     "T5": transformers.T5ForConditionalGeneration,
     "MT5": transformers.MT5ForConditionalGeneration,
+    "UMT5": transformers.UMT5ForConditionalGeneration,
 }
 
 
@@ -413,7 +418,7 @@ def test_all_settings_that_do_not_fit_are_named_at_once(marian_folder, tmp_path)
     ("model_type", "reason"),
     [
         ("nllb-moe", r"'nllb-moe' cannot be loaded: it needs a mixture of experts"),
-        ("umt5", r"a table of relative positions in each layer"),
+        ("fsmt", r"texts split by Moses' rules and BPE"),
         ("llama", r"names no family.*Expected a model_type among marian, .*Received: 'llama'"),
         (None, r"names no family.*Received: None"),
     ],
@@ -595,7 +600,7 @@ def test_configs_as_the_hub_has_them_are_read(name):
 def test_the_config_of_every_case_is_ours():
     """The descriptions know only fields that there are."""
     known = {field.name for field in dataclasses.fields(Seq2SeqConfig)}
-    for name in ("marian", "m2m_100", "mbart", "bart", "pegasus", "t5", "mt5"):
+    for name in ("marian", "m2m_100", "mbart", "bart", "pegasus", "t5", "mt5", "umt5"):
         file = families.get(name).config_file
         ours = {one.partition(".")[0] for field in file.fields for one in field.ours}
         assert ours | {one.partition(".")[0] for one in file.constants} <= known

@@ -51,10 +51,11 @@ def test_t5_bias_looks_its_buckets_up(is_causal):
         np.testing.assert_array_equal(bias[:, t, s], array(layer.embeddings)[bucket])
 
 
-def test_the_layers_of_a_stack_share_t5s_table_and_no_other():
-    def tables(stack):
-        return [layer.self_attention.positions for layer in stack.layers]
+def tables(stack):
+    return [layer.self_attention.positions for layer in stack.layers]
 
+
+def test_the_layers_of_a_stack_share_t5s_table_and_no_other():
     x, sizes = random(2, 5, 8), {"num_layers": 3, "num_heads": 2, "intermediate_dim": 7}
     t5, shaw = (TransformerEncoder(positions=name, **sizes) for name in ("t5", "shaw"))
     plain, decoder = TransformerEncoder(**sizes), TransformerDecoder(positions="t5", **sizes)
@@ -67,9 +68,28 @@ def test_the_layers_of_a_stack_share_t5s_table_and_no_other():
     assert shaw.count_params() == plain.count_params() + 3 * 2 * 33 * 4
     assert [w.shape for w in decoder.weights if "positions" in w.path] == [(32, 2)]
     config = t5.layers[1].get_config()
-    assert config["positions"] == {"name": "t5", "num_buckets": 32, "max_distance": 128}
+    fields = {"num_buckets": 32, "max_distance": 128, "is_shared": True}
+    assert config["positions"] == {"name": "t5", **fields}
     alone = TransformerEncoderLayer.from_config(config)
     assert alone.get_config() == config
+
+
+def test_t5s_tables_of_a_layer_each():
+    """As umT5 has them; each layer looks its own up."""
+    sizes = {"num_layers": 3, "num_heads": 2, "intermediate_dim": 8}
+    positions = {"name": "t5", "num_buckets": 8, "max_distance": 5, "is_shared": False}
+    x = random(1, 5, 8)
+    for stack in (TransformerEncoder, TransformerDecoder):
+        layers = stack(positions=positions, **sizes)
+        before = array(layers(x))
+        assert len({id(table) for table in tables(layers)}) == 3
+        for table in tables(layers):
+            table.embeddings.assign(np.arange(16.0).reshape(8, 2) / 8)
+            after = array(layers(x))
+            assert abs(after - before).max() > 1e-6
+            before = after
+    with pytest.raises(ValueError, match=r"Received: is_shared='no'"):
+        TransformerEncoder(positions={**positions, "is_shared": "no"}, **sizes)(x)
 
 
 # ALiBi

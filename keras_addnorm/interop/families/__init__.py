@@ -26,7 +26,7 @@ from keras_addnorm.interop.families.marian import Marian
 from keras_addnorm.interop.families.marian_npz import MarianNpz
 from keras_addnorm.interop.families.opennmt_py import OpenNMTPy
 from keras_addnorm.interop.families.opennmt_tf import OpenNMTTF
-from keras_addnorm.interop.families.t5 import MT5, T5
+from keras_addnorm.interop.families.t5 import MT5, T5, UMT5
 from keras_addnorm.interop.families.torch_transformer import TorchTransformer
 
 __all__ = [
@@ -48,6 +48,7 @@ _TABLE: Table[Family] = Table(
         "marian": Marian,
         "t5": T5,
         "mt5": MT5,
+        "umt5": UMT5,
         "m2m_100": M2M100,
         "mbart": MBart,
         "bart": Bart,
@@ -68,9 +69,8 @@ get = _TABLE.get
 name_of = _TABLE.name_of
 serialize = _TABLE.serialize
 
-# Kinds of models that look like one of ours, and what they need that our layers do not have.
+# Kinds of models that look like one of ours, and what they need that is not there.
 _REFUSED = {
-    "umt5": "a table of relative positions in each layer",
     "nllb-moe": "a mixture of experts",
     "switch_transformers": "a mixture of experts",
     "longt5": "local attention with global tokens",
@@ -78,7 +78,7 @@ _REFUSED = {
     "bigbird_pegasus": "sparse attention",
     "pegasus_x": "local attention with global tokens",
     "prophetnet": "attention to several future tokens",
-    "fsmt": "two tokenizers of Moses and BPE, and tables without a shared vocabulary",
+    "fsmt": "texts split by Moses' rules and BPE (fairseq's own .pt files are read, as weights)",
     "encoder-decoder": "two models of different families",
 }
 
@@ -99,7 +99,7 @@ def of_settings(settings: Mapping[str, Any]) -> Family:
     if isinstance(name, str) and name in _REFUSED:
         raise ValueError(
             f"A model of the family {name!r} cannot be loaded: it needs {_REFUSED[name]}, which "
-            f"our layers do not have. Expected one of {', '.join(names())}."
+            f"is not there in keras_addnorm. Expected one of {', '.join(names())}."
         )
     if name not in names():
         raise ArgumentError(

@@ -40,6 +40,8 @@ _FOLLOWED: dict[str, tuple[type, ...]] = {
     "suppress_tokens": (list, tuple),
     "forced_bos_token_id": (int,),
 }
+# Each has a row of logits at every step.
+_MOST_BEAMS = 1000
 # The smallest values of those that are numbers of something.
 _LEAST: dict[str, int] = {
     "num_beams": 1,
@@ -323,9 +325,10 @@ def _require_types(values: Mapping[str, Any], vocabulary_size: int | None) -> No
         elif value is not None and values[name] < _LEAST.get(name, values[name]):
             problems.append(f"{name} = {value!r:.60}; expected {_LEAST[name]} or more")
     num_beams = values.get("num_beams")
-    if vocabulary_size and isinstance(num_beams, int) and num_beams > vocabulary_size:
-        # There are as many first tokens to begin with.
-        problems.append(f"num_beams = {num_beams}; expected at most {vocabulary_size}")
+    # There are as many first tokens to begin with as the vocabulary has.
+    most_beams = min(vocabulary_size or _MOST_BEAMS, _MOST_BEAMS)
+    if isinstance(num_beams, int) and num_beams > most_beams:
+        problems.append(f"num_beams = {num_beams}; expected at most {most_beams}")
     stopping = values.get("early_stopping")
     if isinstance(stopping, str) and stopping not in _STOPPING:
         problems.append(f"early_stopping = {stopping!r}; expected bool or 'never'")

@@ -1,4 +1,4 @@
-"""T5 v1.0 and v1.1, Flan-T5, mT5 and byT5."""
+"""T5 v1.0 and v1.1, Flan-T5, mT5, byT5 and umT5."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,7 @@ def _config_file(
     heads: int,
     activation: str,
     scales: Mapping[bool, float | None],
+    **constants: Any,
 ) -> ConfigFile:
     return ConfigFile(
         family,
@@ -109,6 +111,7 @@ def _config_file(
             "positions.name": "t5",
             "share_embeddings": True,
             "logits_bias": False,
+            **constants,
         },
         NOTES | SEARCH | names("num_attention_heads hidden_size"),
     )
@@ -198,6 +201,33 @@ class MT5(_NamesOfT5):
         return _newest(settings, tensors, False)
 
 
+@dataclasses.dataclass(frozen=True)
+class UMT5(_NamesOfT5):
+    """umT5, whose layers have a table of positions each.
+
+    Reference:
+        Chung et al., "UniMax: Fairer and More Effective Language Sampling for Large-Scale
+        Multilingual Pretraining", 2023.
+    """
+
+    model_type = "umt5"
+    architecture = "UMT5ForConditionalGeneration"
+    config_file = _config_file(
+        "umT5",
+        intermediate_dim=1024,
+        layers=8,
+        heads=6,
+        activation="gated-gelu",
+        scales={True: None, False: 1.0},
+        **{"positions.is_shared": False},
+    )
+
+    def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
+        """Say by two fields whether there is a head of its own, and whether it is scaled."""
+        is_tied = settings.get("tie_word_embeddings") is not False
+        return _newest(settings, tensors, settings.get("scale_decoder_outputs", is_tied))
+
+
 def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
     size = config.source_vocabulary_size
     kind = tokenizer_class(checkpoint, _CLASSES) or "T5Tokenizer"
@@ -275,13 +305,6 @@ def _weights(config: Seq2SeqConfig) -> WeightTable:
     rows = [row for side, index in bart_like.layers(config) for row in _layer(config, side, index)]
     for side in ("encoder", "decoder"):
         rows += norm_rows(config, f"{side}.final_norm", f"{side}.final_layer_norm")
-        table = "SelfAttention.relative_attention_bias.weight"
-        rows.append(
-            Row(
-                (f"{side}.layers.0.self_attention.positions.embeddings",),
-                f"{side}.block.0.layer.0.{table}",
-            )
-        )
     scale: tuple[Form, ...] = ()
     if config.embedding_scale is None:
         scale = (Scaled(config.hidden_dim**-0.5),)
@@ -300,6 +323,11 @@ def _weights(config: Seq2SeqConfig) -> WeightTable:
 
 def _layer(config: Seq2SeqConfig, side: str, index: int) -> Iterator[Row]:
     ours, theirs = f"{side}.layers.{index}", f"{side}.block.{index}.layer"
+    positions = config.positions
+    is_shared = not isinstance(positions, dict) or positions.get("is_shared", True)
+    if index == 0 or not is_shared:
+        table = "SelfAttention.relative_attention_bias.weight"
+        yield Row((f"{ours}.self_attention.positions.embeddings",), f"{theirs}.0.{table}")
     attentions = [("self_attention", "SelfAttention")]
     if side == "decoder":
         attentions.append(("cross_attention", "EncDecAttention"))

@@ -90,9 +90,9 @@ def make_random_folder(
 
     Args:
         name: `"marian"`, `"marian_multilingual"`, `"m2m_100"`, `"nllb"`, `"mbart"`, `"bart"`,
-            `"pegasus"`, `"t5"`, `"t5_v1_1"`, `"mt5"`, `"byt5"`, `"marian_npz"`, `"opennmt_py"`,
-            `"eole"`, `"joey_nmt"` or `"opennmt_tf"`; the last two and `"opennmt_py"` need torch or
-            TensorFlow.
+            `"pegasus"`, `"t5"`, `"t5_v1_1"`, `"mt5"`, `"umt5"`, `"byt5"`, `"marian_npz"`,
+            `"opennmt_py"`, `"eole"`, `"joey_nmt"` or `"opennmt_tf"`; the last two and
+            `"opennmt_py"` need torch or TensorFlow.
         directory: The folder to make; it appears whole or not at all.
         seed: Another one gives other weights.
         **fields: Sizes of the model as fields of `Seq2SeqConfig`, such as `hidden_dim=512`;
@@ -329,6 +329,7 @@ _RECIPES: dict[str, _Recipe] = {
         "t5", _t5, {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
     ),
     "mt5": _Recipe("mt5", _t5, {"tie_word_embeddings": False}),
+    "umt5": _Recipe("umt5", _t5, {"tie_word_embeddings": False}),
     "byt5": _Recipe("t5", _byt5, {"tokenizer_class": "ByT5Tokenizer"}),
     "m2m_100": _Recipe("m2m_100", _m2m_100, {}, _BEAM),
     "nllb": _Recipe("m2m_100", _nllb),

@@ -16,7 +16,7 @@ class RelativePositions(keras.layers.Layer):
     *distances* are `key position - query position`, integers `(T, S)`.
     """
 
-    is_shared: ClassVar[bool] = False
+    is_shared: bool = False
     """Whether the layers of a stack share one table."""
 
     keeps_attention_plain: ClassVar[bool] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -24,12 +24,13 @@ class T5Positions(RelativePositions):
     Small distances have a bucket each, larger ones share buckets whose width grows
     logarithmically, and all from `max_distance` on share the last. Causal attention has all
     buckets for the past; otherwise the past and the future have half each. As in T5, the layers of
-    a stack share one table. (T5 leaves out the factor 1/sqrt(K) of the logits as well; that is
-    `AttentionConfig(scale=1.0)`.)
+    a stack share one table; in umT5 each has its own. (T5 leaves out the factor 1/sqrt(K) of the
+    logits as well; that is `AttentionConfig(scale=1.0)`.)
 
     Args:
         num_buckets: Number of buckets, a multiple of four.
         max_distance: Distance from which on all share a bucket.
+        is_shared: Whether the layers of a stack share one table.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -43,11 +44,20 @@ class T5Positions(RelativePositions):
         Transformer", 2020, section 2.1 (arXiv 1910.10683).
     """
 
-    is_shared: ClassVar[bool] = True
-
-    def __init__(self, num_buckets: int = 32, max_distance: int = 128, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        is_shared: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         fits = is_whole(num_buckets, 4) and not num_buckets % 4
+        if not isinstance(is_shared, bool):
+            raise ValueError(
+                "A stack of T5's has one table, or a table a layer. Expected is_shared as True or "
+                f"False. Received: is_shared={is_shared!r}"
+            )
         if not fits or not is_whole(max_distance, num_buckets // 2 + 1):
             raise ArgumentError(
                 "The buckets of T5's positions do not fit.",
@@ -57,6 +67,7 @@ class T5Positions(RelativePositions):
             )
         self.num_buckets = num_buckets
         self.max_distance = max_distance
+        self.is_shared = is_shared
 
     def build(self, heads_shape: tuple[int, int]) -> None:
         """Make the table for `heads_shape`, `(H, K)`."""
@@ -79,7 +90,11 @@ class T5Positions(RelativePositions):
 
     def fields(self) -> dict[str, Any]:
         """Return the kind's own arguments."""
-        return {"num_buckets": self.num_buckets, "max_distance": self.max_distance}
+        return {
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "is_shared": self.is_shared,
+        }
 
 
 def t5_buckets(
