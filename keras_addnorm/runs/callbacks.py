@@ -25,14 +25,7 @@ _FEW_BATCHES = 10
 
 
 def typical_seconds(batches: Sequence[float]) -> float:
-    """Returns the mean time of a batch, without those that were compiled first.
-
-    Args:
-        batches: The seconds that each batch took.
-
-    Returns:
-        The mean of those that took no more than ten times as long as the middle one; 0 of none.
-    """
+    """Returns the mean seconds of a batch, without those ten times as long, which were compiled."""
     limit = 10 * statistics.median(batches) if batches else 0.0
     usual = [seconds for seconds in batches if seconds <= limit]
     return statistics.fmean(usual) if usual else 0.0
