@@ -25,7 +25,7 @@ _FEW_BATCHES = 10
 
 
 def typical_seconds(batches: Sequence[float]) -> float:
-    """The mean time of a batch, without those that took ten times the median: they compiled."""
+    """Returns the mean seconds of a batch, without those ten times as long, which were compiled."""
     limit = 10 * statistics.median(batches) if batches else 0.0
     usual = [seconds for seconds in batches if seconds <= limit]
     return statistics.fmean(usual) if usual else 0.0

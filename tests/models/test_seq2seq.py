@@ -351,8 +351,8 @@ def test_a_preset_builds(name):
     model = Seq2SeqTransformer(
         Seq2SeqConfig.preset(name, source_vocabulary_size=V_SOURCE, target_vocabulary_size=V_TARGET)
     )
-    # Counted by hand: D = 128, F = 256, 4 + 4 layers, two tables.
+    # Counted by hand: D = 128, F = 256, 4 + 4 layers, two tables, and Pre-LN's two final norms.
     attention, feed_forward, norm = 4 * (128 * 128 + 128), 2 * 128 * 256 + 128 + 256, 2 * 128
     encoder = 4 * (attention + feed_forward + 2 * norm)
     decoder = 4 * (2 * attention + feed_forward + 3 * norm)
-    assert model.count_params() == encoder + decoder + 128 * (V_SOURCE + V_TARGET)
+    assert model.count_params() == encoder + decoder + 2 * norm + 128 * (V_SOURCE + V_TARGET)

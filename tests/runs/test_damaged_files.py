@@ -355,7 +355,7 @@ def test_a_training_does_not_begin_anew_in_the_place_of_weights(run, checkpoints
     shutil.rmtree(run.checkpoints)
     before = contents(run.path)
     for settings in ({}, {"training": {"start_from": str(run.path)}}):
-        with pytest.raises(UserError, match=r"no checkpoint to go on.*--start-from .* --run-dir N"):
+        with pytest.raises(UserError, match=r"no checkpoint to go on.*train NEW --start-from "):
             train(RunConfig.from_dict(SETTINGS | settings), run, verbose=0)
     assert contents(run.path) == before
     # Killed between the first epoch's weights and its checkpoint; then checkpoints that are lost.
