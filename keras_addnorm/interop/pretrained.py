@@ -158,7 +158,7 @@ def load_pretrained(
     tokenizers: TokenizerPair | BaseTokenizer | str | None = OF_THE_FOLDER,
     dtype: str | None = None,
     verify: bool = True,
-    ignored: Sequence[str] = (),
+    ignored: tuple[str, ...] = (),
     target_language: str | None = None,
 ) -> Pretrained:
     """Loads an encoder-decoder Transformer that another toolkit has trained.
@@ -216,10 +216,10 @@ def load_pretrained(
         )
     with _reading(path):
         kind = given or _family_of(path)
-        if ignored:
-            kind = dataclasses.replace(kind, ignored=(*kind.ignored, *ignored))
-        if target_language is not None:
-            kind = kind.into(target_language)
+    kind = kind.ignoring(ignored)
+    if target_language is not None:
+        kind = kind.into(target_language)
+    with _reading(path):
         checkpoint = kind.open(path)
         config = kind.config(checkpoint)
         _require_sizes(config, checkpoint.tensors)

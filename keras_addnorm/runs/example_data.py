@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data.demo import SPLITS, TARGETS, demo_splits
 from keras_addnorm.runs.errors import as_user_errors
@@ -27,7 +28,7 @@ def write_example(folder: str | Path, source: str = "en", target: str = "de") ->
     Raises:
         UserError: If the folder exists, the set has no such languages, or it cannot be generated.
     """
-    folder = Path(folder)
+    folder = to_path(folder)
     if folder.exists():
         raise UserError(f"{str(folder)!r} exists. Expected the name of a new folder.")
     language = target if source == "en" else source

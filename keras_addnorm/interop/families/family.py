@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.rows import WeightTable
@@ -36,6 +37,16 @@ class Checkpoint:
         return self.path if self.path.is_dir() else self.path.parent
 
 
+def _names(ignored: Any) -> tuple[str, ...]:
+    if not isinstance(ignored, list | tuple) or not all(isinstance(n, str) for n in ignored):
+        raise ArgumentError(
+            "The ignored settings of a family are names.",
+            "a list of texts, such as ['author']",
+            ignored=ignored,
+        )
+    return tuple(ignored)
+
+
 @dataclasses.dataclass(frozen=True)
 class Family(abc.ABC):
     """How the checkpoints of one kind are read and written. A subclass is a frozen dataclass.
@@ -51,13 +62,11 @@ class Family(abc.ABC):
     """The files that its tokenizers are made of, which go back as they came."""
 
     def __post_init__(self) -> None:
-        names = self.ignored
-        if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
-            raise ValueError(
-                "The ignored settings of a family are names. Expected a list of texts, such as "
-                f"['author']. Received: ignored={names!r:.60}"
-            )
-        object.__setattr__(self, "ignored", tuple(names))
+        object.__setattr__(self, "ignored", _names(self.ignored))
+
+    def ignoring(self, names: Sequence[str]) -> Self:
+        """Return the family with further settings that change nothing."""
+        return dataclasses.replace(self, ignored=(*self.ignored, *_names(names)))
 
     @abc.abstractmethod
     def open(self, path: Path) -> Checkpoint:
