@@ -22,23 +22,23 @@ from keras_addnorm.data import (
 
 SEEDED = {"shuffle_seed": 3, "tokens_per_batch": 700}
 CASES = {
-    "fixed order": ({}, "7a8f101e1e0688c7 517b9900 1b002ee680a72f35 2b4e7865"),
-    "shuffled": (SEEDED, "d0f98889fdc72cca 0f520dde 066a4144abac0193 07b4983d"),
+    "fixed order": ({}, "8ee71a8b12e8a0ec ff22afea 71f40b8ac21d822c f121172a"),
+    "shuffled": (SEEDED, "9ebbc2617dbd85bc 650ef76f 2557ab4c2fbcfb84 3a0ab698"),
     "given lengths": (
         {**SEEDED, "bucket_lengths": (16, 24, 32), "max_length": 28, "first_epoch": 5},
-        "020cf50ae2ee984a 0657f09f 8ce2fbc186d03058 2022fe15",
+        "c99104cf6e68c04f ed9d3d6a 598a7542c92c366a ab829a27",
     ),
     "updates of three batches": (
         {**SEEDED, "batches_per_update": 3, "repeats": 2, "num_buckets": 3},
-        "e58ff152246eaf6c 739a166e be5e0d0a1d677fed 07b4983d",
+        "3bc29c20a71765fe 650ef76f 6fac43a301ee8469 3a0ab698",
     ),
     "a process of two": (
         {**SEEDED, "rows_multiple_of": 4, "row_share": (1, 2), "row_weights": True},
-        "3e8b31170b22127b 983e6fe6 ca40763ba616f3c9 2844e78a",
+        "6c131d6ff880cf62 5997f9bb 91212a6c21e979a7 cf6da529",
     ),
     "sampled pieces": (
         {**SEEDED, "sampling": SubwordSampling(0.2)},
-        "24447a5e5d1602df ebd4fdfe 1c86779893a2ccec 9ffa970d",
+        "62611118dc25526b 41d906f6 a7f1ff3f9d198eed 34b340a1",
     ),
 }
 
@@ -84,4 +84,4 @@ def test_a_stream(pairs, tokenizers):
     vector = tf.TensorSpec([None], tf.int32)
     stream = tf.data.Dataset.from_generator(lambda: ids, output_signature=(vector, vector))
     batches = bucket_by_length(stream, bucket_lengths=(16, 24), tokens_per_batch=300)
-    assert digest_of(batches.as_numpy_iterator()) == "75969dc81fe91a1c"
+    assert digest_of(batches.as_numpy_iterator()) == "31ffb774620f8a58"

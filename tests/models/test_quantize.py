@@ -172,7 +172,7 @@ def test_f9_a_second_time_and_float16_are_refused():
         small_model(dtype="float16").quantize("int8")
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a quantize method implemented")
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented")
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 def test_f9_layers_in_a_model_of_ones_own():
     """Keras' `Model.quantize` reaches the projections; an embedding is asked itself."""
