@@ -412,5 +412,5 @@ def test_a_clone_function_is_asked_for_each_layer():
 
 def test_a_graph_alone_makes_no_model():
     model, _, _ = translation_model()
-    with pytest.raises(TypeError, match=r"made from a Seq2SeqConfig.*Received the inputs"):
+    with pytest.raises(TypeError, match=r"made from a Seq2SeqConfig.*Received: the inputs"):
         Seq2SeqTransformer(model.input, model.output)
