@@ -32,7 +32,7 @@ from ctranslate2_peer import Peer, Translation
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_addnorm.data import Tokenizer
-from keras_addnorm.decoding.strategies import choose
+from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.interop import export_ctranslate2
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving import export_saved_model
@@ -123,7 +123,7 @@ def export_and_load(
         model,
         tokenizer,
         folder,
-        strategies={SEARCHES[beams]: choose(None, beams, 0.0) for beams in SEARCHES},
+        strategies={SEARCHES[n]: Greedy() if n == 1 else Beam(n) for n in SEARCHES},
         max_length=STEPS,
         batch_buckets=BATCH_SIZES,
         length_buckets=[SOURCE_LENGTH],

@@ -205,14 +205,16 @@ def our_export(pretrained: Any, folder: Path) -> Any:
     """Our SavedModel with a signature for each search."""
     import tensorflow as tf
 
-    from keras_addnorm.decoding.strategies import choose
+    from keras_addnorm.decoding import Beam, Greedy
     from keras_addnorm.serving import export_saved_model
 
     path = export_saved_model(
         pretrained.model,
         pretrained.tokenizers,
         folder,
-        strategies={name.replace(" ", "_"): choose(None, n, 0.0) for name, n in SEARCHES.items()},
+        strategies={
+            name.replace(" ", "_"): Greedy() if n == 1 else Beam(n) for name, n in SEARCHES.items()
+        },
         max_length=LENGTH,
         batch_buckets=BATCH_SIZES,
         length_buckets=[LENGTH],
