@@ -1,11 +1,11 @@
-"""Eight claims about Add & Norm, tried on real runs and written to a page with tables and plots.
+"""Eight claims about Add & Norm, tried on real runs and written to pages with tables and plots.
 
 python examples/why_add_and_norm.py                 # all claims, about an hour on two cores
 python examples/why_add_and_norm.py --claims 1,7    # some of them
 python examples/why_add_and_norm.py --quick         # only tries that it runs, in minutes
 
 Whatever has been measured is kept in `--records`, so that a second run resumes where the first one
-stopped, and the page can be written again without training. Keras runs on JAX where it is
+stopped, and the pages can be written again without training. Keras runs on JAX where it is
 installed, because that compiles deep models in less than half the time; set KERAS_BACKEND for
 another backend.
 """
@@ -33,7 +33,7 @@ from claims import (
 )
 from claims.images import Images
 from claims.lab import FULL, QUICK, Lab
-from claims.page import write_page
+from claims.page import write_pages
 from claims.records import Records
 
 CLAIMS = {
@@ -53,7 +53,8 @@ def main(claims: list[int], page: Path, records: Path, *, quick: bool = False) -
 
     Args:
         claims: The numbers of the claims.
-        page: The page to write; its pictures go to the folder `images` beside it.
+        page: The page of all verdicts; beside it go the pages of the claims, `why_add.md` and
+            `why_norm.md`, and the folder `images`.
         records: The file with what was measured.
         quick: Whether only to try that it runs: the numbers then mean nothing.
 
@@ -66,7 +67,7 @@ def main(claims: list[int], page: Path, records: Path, *, quick: bool = False) -
     for claim in claims:
         sections[claim] = CLAIMS[claim](lab, images)
         print(f"{claim}. {sections[claim].title}: {sections[claim].verdict.value}", flush=True)
-    write_page(page, lab.scale, sections, lab.records.seconds() / 60)
+    write_pages(page, lab.scale, sections, lab.records.seconds() / 60)
     print(f"{page}")
     return page
 

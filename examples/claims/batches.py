@@ -14,6 +14,10 @@ from claims.page import Section, Verdict, number, table
 from keras_addnorm import norms
 
 NORMS = ("layer_norm", "batch_norm")
+FORMULA = """
+LayerNorm takes mean and variance over the channels of one position, BatchNorm over all positions of
+the batch, and in inference moving averages.
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -74,9 +78,7 @@ def section(lab: Lab, images: Images) -> Section:
         claim="BatchNorm depends on the other sentences of the batch: it suffers from small "
         "batches and from lengths that vary, behaves otherwise in inference than in training, and "
         "lets positions see each other. LayerNorm does none of it.",
-        formula="LayerNorm: mean and variance over the channels of one position\n"
-        "BatchNorm: mean and variance over all positions of the batch; in inference, moving "
-        "averages",
+        formula=FORMULA,
         experiment=f"Pre-LN, depth {lab.scale.depths[1]}; the norms of the encoder are exchanged, "
         "the decoder keeps LayerNorm. (A decoder with BatchNorm is an error in this library, "
         "because of the leak below.) Padding counts in neither. Held-out sentences are judged "

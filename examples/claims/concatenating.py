@@ -14,6 +14,13 @@ from claims.page import Section, Verdict, number, table
 from keras_addnorm import schemes
 
 ADD, CONCATENATE = "pre_ln", schemes.serialize(own_scheme.ConcatenateAndProject())["name"]
+FORMULA = r"""
+| | y | width | weights a sublayer |
+| --- | --- | --- | --- |
+| add | $x + F(\mathrm{LN}(x))$ | $D$ | none |
+| concatenate | $[x; F(\mathrm{LN}(x))]$ | $2 D$, after n sublayers $2^n D$ | none |
+| and project | $W [x; F(\mathrm{LN}(x))] + b$ | $D$ | $2 D^2 + D$ |
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -54,9 +61,7 @@ def section(lab: Lab, images: Images) -> Section:
         claim="Concatenating keeps x and F(x) both whole, but doubles the width at each sublayer, "
         "or needs a projection back that costs weights and time and takes the identity away. "
         "Adding is that projection with the weights fixed to [I I].",
-        formula="add            y = x + F(LN(x))                width D, no weights\n"
-        "concatenate    y = [x; F(LN(x))]               width 2D, after n sublayers 2^n D\n"
-        "and project    y = W [x; F(LN(x))] + b         width D, 2 D² + D weights a sublayer",
+        formula=FORMULA,
         experiment="The scheme of [own_scheme.py](../examples/own_scheme.py), concatenate and "
         "project, against Pre-LN. Steps were timed in turn, one of each, so that both "
         f"had the same share of the machine; weights and milliseconds are those of depth {middle}.",

@@ -25,6 +25,9 @@ _ROUNDS: dict[str, dict[str, Any]] = {
     "after training": {"color": "#0072B2", "marker": "s"},
     "after training with decay": {"color": "#E69F00", "marker": "^"},
 }
+FORMULA = r"""
+Wanted is $y = x$. For $y = x + F(x)$ it is enough that $F(x) = 0$; for $y = F(x)$, F has to copy.
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -84,7 +87,7 @@ def section(lab: Lab, images: Images) -> Section:
         title="Identity mapping: a layer that is not needed gets out of the way",
         claim="If the best a layer can do is nothing, a residual layer has only to drive F(x) to "
         "0; a layer without the skip has to learn the identity, and cannot.",
-        formula="wanted: y = x        y = x + F(x): F = 0 will do        y = F(x): F has to copy",
+        formula=FORMULA,
         experiment="Encoder stacks read embedded demo sentences (a fixed random vector a piece, of "
         "mean 0 and variance 1, so that a norm at the end is no obstacle) and are trained to "
         f"return them unchanged, by mean squared error, for {PATIENCE * lab.scale.steps} steps: "

@@ -8,6 +8,11 @@ from claims.lab import Lab, Training, final_loss
 from claims.page import Section, Verdict, number, table
 
 SCHEMES = ("plain", "no_residual", "no_norm", "post_ln", "pre_ln", "deep_norm", "rezero")
+FORMULA = r"""
+`plain` is $F(x)$, `no_residual` $\mathrm{LN}(F(x))$, `no_norm` $x + F(x)$, `post_ln`
+$\mathrm{LN}(x + F(x))$, `pre_ln` $x + F(\mathrm{LN}(x))$, `deep_norm`
+$\mathrm{LN}(\alpha x + F(x))$, and `rezero` $x + g F(x)$ with $g = 0$ at first.
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -42,10 +47,7 @@ def section(lab: Lab, images: Images) -> Section:
         title="Without residual connections, deep stacks degrade",
         claim="More layers make a network without residual connections worse, even on the "
         "sentences that it is trained on; with them, depth does no harm or helps.",
-        formula="plain        y = F(x)            no_residual  y = LN(F(x))\n"
-        "no_norm      y = x + F(x)        post_ln      y = LN(x + F(x))\n"
-        "pre_ln       y = x + F(LN(x))    deep_norm    y = LN(α x + F(x))\n"
-        "rezero       y = x + g F(x), g = 0 at first",
+        formula=FORMULA,
         experiment=f"Seven schemes, {len(depths)} depths, everything else alike: peak rate "
         f"{Training('', 2).learning_rate}, {Training('', 2).warmup_steps} steps of warm-up. A "
         f"model that knows no more than how frequent each piece is would reach {floor:.2f}.",

@@ -17,6 +17,18 @@ from keras_addnorm.diagnostics import loss_gradients, observe
 from keras_addnorm.layers import AddNorm, TransformerEncoder
 
 SCHEMES = ("plain", "no_residual", "no_norm", "post_ln", "pre_ln")
+FORMULA = r"""
+$$
+H = x + F(x): \quad
+\frac{\partial L}{\partial x} =
+\frac{\partial L}{\partial H} \left(1 + \frac{\partial F}{\partial x}\right)
+$$
+
+$$
+H = F(x): \quad
+\frac{\partial L}{\partial x} = \frac{\partial L}{\partial H} \, \frac{\partial F}{\partial x}
+$$
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -62,7 +74,7 @@ def section(lab: Lab, images: Images) -> Section:
         title="The skip connection is a highway for gradients",
         claim="The gradient reaches a sublayer's input by two ways, and the one over the skip "
         "multiplies it by exactly 1; without the skip it has to pass every Jacobian in turn.",
-        formula="H = x + F(x):   ∂L/∂x = ∂L/∂H (1 + ∂F/∂x)\nH = F(x):       ∂L/∂x = ∂L/∂H · ∂F/∂x",
+        formula=FORMULA,
         experiment="Encoders at initialisation, in float64; L is a random linear function of the "
         "output. The table holds ‖∂L/∂x‖ at the first sublayer over that at the last.",
         findings=[

@@ -11,6 +11,8 @@ from pathlib import Path
 from claims.lab import Scale
 from keras_addnorm.basics import atomic_file
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 
 class Verdict(enum.Enum):
     """Whether a claim showed itself here."""
@@ -34,7 +36,7 @@ class Section:
     Attributes:
         title: A few words.
         claim: One sentence.
-        formula: What lies behind it, as text.
+        formula: What lies behind it, as Markdown with LaTeX.
         experiment: What was done.
         findings: Paragraphs, tables and pictures.
         verdict: Whether it showed itself.
@@ -54,7 +56,7 @@ class Section:
         blocks = [
             f"## {number}. {self.title}",
             f"**Claim.** {self.claim}",
-            f"```\n{self.formula}\n```",
+            self.formula.strip(),
             f"**Experiment.** {self.experiment}",
             *self.findings,
             f"**Verdict: {self.verdict.value}.** {self.because}",
@@ -74,30 +76,58 @@ def number(value: float, digits: int = 2) -> str:
         return "diverged"
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
         mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa}·10^{int(exponent)}"
+        return f"{mantissa}·10{str(int(exponent)).translate(_RAISED)}"
     return f"{value:.{digits}f}" if abs(value) >= 0.1 or value == 0 else f"{value:.2g}"
 
 
-def write_page(path: Path, scale: Scale, sections: dict[int, Section], minutes: float) -> None:
-    """Write the page, whole or not at all."""
-    verdicts = [
-        [f"{index}. {section.title}", section.verdict.value] for index, section in sections.items()
-    ]
-    blocks = [
-        "# Why add, and why norm",
-        _INTRODUCTION,
-        table(["claim", "verdict"], verdicts),
-        _setting(scale, minutes),
-        *(section.markdown(index) for index, section in sections.items()),
-        _CLOSING,
-    ]
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A page of its own: half of the claims.
+
+    Attributes:
+        title: Its heading.
+        file: Its name, beside the page that leads to it.
+        numbers: The claims on it.
+    """
+
+    title: str
+    file: str
+    numbers: Sequence[int]
+
+
+PARTS = (
+    Part("Why add", "why_add.md", (1, 2, 3, 8)),
+    Part("Why norm", "why_norm.md", (4, 5, 6, 7)),
+)
+
+
+def write_pages(path: Path, scale: Scale, sections: dict[int, Section], minutes: float) -> None:
+    """Write the page with the verdicts and, beside it, one for each part, each whole or not."""
+    overview = ["# Why add, and why norm", _INTRODUCTION]
+    for part in PARTS:
+        found = {index: sections[index] for index in part.numbers if index in sections}
+        if not found:
+            continue
+        verdicts = [[f"{n}. {one.title}", one.verdict.value] for n, one in found.items()]
+        overview += [f"## [{part.title}]({part.file})", table(["claim", "verdict"], verdicts)]
+        _write(
+            path.parent / part.file,
+            f"# {part.title}",
+            f"These are claims of [why add, and why norm]({path.name}#the-setting), which says how "
+            "all of them were tried.",
+            *(section.markdown(index) for index, section in found.items()),
+        )
+    _write(path, *overview, "## The setting", _setting(scale, minutes))
+
+
+def _write(path: Path, *blocks: str) -> None:
     with atomic_file(path) as temporary:
         temporary.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
 _INTRODUCTION = """\
 Every sublayer of a Transformer ends with a residual connection and a normalisation, "Add & Norm".
-Textbooks say why; this page tries each reason on small models: a claim, a formula, an experiment, a
+Textbooks say why. Two pages try each reason on small models: a claim, a formula, an experiment, a
 verdict. `python examples/why_add_and_norm.py` makes all numbers and pictures anew.
 
 To see it by hand first: the notebooks
@@ -105,14 +135,10 @@ To see it by hand first: the notebooks
 [Why norm](../notebooks/04_why_norm.ipynb), and a page in which models run,
 [Add & Norm by hand](add_and_norm_by_hand.html)."""
 
-_CLOSING = """\
-Each training was run once, with one seed. Differences of a few hundredths in a loss mean nothing
-here; those that a verdict rests on are larger."""
-
 
 def _setting(scale: Scale, minutes: float) -> str:
     return (
-        f"**The setting.** English to German on the built-in demo set: {scale.pairs:,} sentence "
+        f"English to German on the built-in demo set: {scale.pairs:,} sentence "
         f"pairs, a joint vocabulary of {scale.vocabulary_size} pieces, batches of "
         f"{scale.batch_size} sentences of at most {scale.length} pieces. The models are tiny: "
         f"width {scale.hidden_dim}, {scale.num_heads} heads, feed-forward width "
@@ -121,5 +147,7 @@ def _setting(scale: Scale, minutes: float) -> str:
         f"{scale.steps} steps of Adam (β₂ = 0.98, no clipping). The learning rate rises linearly "
         "to its peak during the warm-up and then stays. *Loss* is the mean training loss of the "
         f"last 20 steps in nats a token. All trainings on record took {minutes:.0f} minutes "
-        "on a part of two CPU cores, without compilation."
+        "on a part of two CPU cores, without compilation. Each was run once, with one seed: "
+        "differences of a few hundredths in a loss mean nothing; those that a verdict rests on are "
+        "larger."
     )

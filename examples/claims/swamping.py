@@ -13,6 +13,15 @@ from claims.page import Section, Verdict, number, table
 
 SCHEMES = ("no_norm", "post_ln", "pre_ln")
 COURSES = ((0.002, 0), (0.002, 150), (0.01, 0), (0.01, 150))
+FORMULA = r"""
+$$
+\lVert F(x) \rVert \gg \lVert x \rVert \quad \Rightarrow \quad x + F(x) \approx F(x)
+$$
+
+The skip is there, and carries nothing. Kernels are drawn with the standard deviation
+$\sqrt{2 / (\mathrm{in} + \mathrm{out})}$ (Glorot), $\sqrt{2 / \mathrm{in}}$ (He), or 1, which is
+too large.
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -62,8 +71,7 @@ def section(lab: Lab, images: Images) -> Section:
         claim="Where the branch is much larger than the stream, adding it wipes out what the "
         "stream carried. Large initial weights or a large learning rate bring that about; norm, "
         "initialisation and warm-up each repair a part.",
-        formula="y = x + F(x);  ‖F(x)‖ ≫ ‖x‖  ⇒  y ≈ F(x): the skip is there, and carries nothing\n"
-        "Glorot: std = √(2 / (in + out))     He: std = √(2 / in)     too large: std = 1",
+        formula=FORMULA,
         experiment=f"Depth {depth}. Three ways to draw the kernels of both stacks, three schemes, "
         "a usual and a large learning rate, without and with warm-up. The first two columns of "
         "numbers are medians over sublayers before training: how large the branch is, and how much "

@@ -11,6 +11,19 @@ from claims.page import Section, Verdict, number, table
 
 SCHEMES = ("no_norm", "post_ln", "pre_ln", "deep_norm", "rezero", "sandwich_ln", "ln_scaling")
 ANSWERS = ("pre_ln", "sandwich_ln", "ln_scaling")
+FORMULA = r"""
+$$
+\mathrm{Var}(x + F(x)) = \mathrm{Var}(x) + \mathrm{Var}(F(x)) + 2 \, \mathrm{Cov}(x, F(x))
+$$
+
+- `no_norm`: F grows with x, and the variance exponentially.
+- `pre_ln`: $F(\mathrm{LN}(x))$ does not; the variance grows about linearly, and the share of layer
+  $\ell$ is about $1 / \sqrt{\ell}$.
+- `sandwich_ln` (Peri-LN), $x + \mathrm{LN}(F(\mathrm{LN}(x)))$: each branch has the variance 1;
+  linear growth.
+- `ln_scaling`, $x + F(\mathrm{LN}(x) / \sqrt{\ell})$: deep branches shrink, and growth slows down.
+- `post_ln`, $\mathrm{LN}(x + F(x))$: back to 1 each time.
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -58,12 +71,7 @@ def section(lab: Lab, images: Images) -> Section:
         title="The stream's variance grows with depth",
         claim="Each addition adds variance, so a stream that is never normalised grows with depth; "
         "Pre-LN's deep layers, whose branches stay of one size, then count for less and less.",
-        formula="Var(x + F(x)) = Var(x) + Var(F(x)) + 2 Cov(x, F(x))\n"
-        "no_norm      F scales with x: exponential growth\n"
-        "pre_ln       F(LN(x)) does not: about linear growth, share of layer l about 1/√l\n"
-        "sandwich_ln  x + LN(F(LN(x))): each branch of variance 1, linear growth (Peri-LN)\n"
-        "ln_scaling   x + F(LN(x) / √l): deep branches shrink, growth slows down\n"
-        "post_ln      LN(x + F(x)): back to 1 each time",
+        formula=FORMULA,
         experiment=f"Models of depth {depth} before training, and Pre-LN with its two answers "
         f"after {lab.scale.steps} steps. The numbers are those of the decoder; the share of a "
         "sublayer is ‖y − x‖ / ‖x‖: how much of the stream it replaces.",

@@ -13,6 +13,11 @@ from claims.page import Section, Verdict, number, table
 SCHEMES = ("post_ln", "pre_ln", "deep_norm", "rezero")
 RATES = (0.001, 0.003, 0.01)
 WARMUPS = (0, 50, 150)
+FORMULA = r"""
+$$
+\mathrm{rate}(t) = \mathrm{peak} \cdot \min\left(1, \frac{t}{\mathrm{warmup}}\right)
+$$
+"""
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -46,7 +51,7 @@ def section(lab: Lab, images: Images) -> Section:
         title="Post-LN needs a warm-up, Pre-LN does not",
         claim="With the norm behind the sum, training at a useful learning rate fails unless the "
         "rate starts small; with the norm inside the branch it starts at full rate.",
-        formula="rate(step) = peak · min(1, step / warm-up)",
+        formula=FORMULA,
         experiment=f"Depth {depth}, a grid of peak rate and warm-up for each scheme.",
         findings=[
             images.markdown(path, "Loss on the grid of learning rate and warm-up, by scheme"),

@@ -175,8 +175,8 @@ validation pairs, in nats a token; BLEU is that of {scale.scored} of them, trans
 test data was used. Sentences of the built-in set are made from templates: numbers here rank
 schemes, they do not say how well one translates.
 
-`python examples/study_schemes.py` makes this page from `examples/study/records.jsonl`; started
-again, it goes on where it was stopped."""
+`python examples/study_schemes.py` makes this page from `examples/study/records.jsonl`; a run
+that was stopped resumes."""
 
 
 def _losses(results: Results) -> str:

@@ -22,6 +22,14 @@ _STEPS_OF_RATIO = 10  # in a factor of e
 _USUAL_SHARE = 0.05
 
 
+def _has_doubled_quotes(text: str) -> bool:
+    """Whether a text is quoted as in CSV, with quotation marks of its own that are doubled."""
+    if len(text) < 4 or not (text.startswith('"') and text.endswith('"')):
+        return False
+    inside = text[1:-1]
+    return '""' in inside and '"' not in inside.replace('""', "")
+
+
 @dataclass(frozen=True)
 class PairFeatures:
     """What is compared between pairs.
@@ -175,6 +183,11 @@ FAULTS: dict[str, Fault | UnusualFault] = {
     "near_held_out": Fault(
         "a side is one of a validation or test set, but for a word",
         lambda pair, others: not others.held_out.has(pair) and others.held_out.has_near(pair),
+        is_certain=False,
+    ),
+    "doubled_quotes": Fault(
+        'quoted as in CSV, "so ""doubled""": save the table as .csv, which is read so',
+        lambda pair, others: any(map(_has_doubled_quotes, pair)),
         is_certain=False,
     ),
     "unlike_lengths": UnusualFault(

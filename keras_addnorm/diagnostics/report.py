@@ -167,9 +167,14 @@ _COLUMNS: dict[str, str] = {
 
 def _table(sublayers: tuple[SublayerReport, ...]) -> list[str]:
     width = max(len("sublayer"), *(len(item.name) for item in sublayers))
-    lines = [" ".join([f"{'sublayer':{width}}", *(f"{title:>9}" for title in _COLUMNS)])]
+    columns = {
+        title: field
+        for title, field in _COLUMNS.items()
+        if any(getattr(item, field) is not None for item in sublayers)
+    }
+    lines = [" ".join([f"{'sublayer':{width}}", *(f"{title:>9}" for title in columns)])]
     for item in sublayers:
-        cells = [_cell(getattr(item, field)) for field in _COLUMNS.values()]
+        cells = [_cell(getattr(item, field)) for field in columns.values()]
         lines.append(" ".join([f"{item.name:{width}}", *cells]))
     return lines
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.data.demo import SPLITS, TARGETS, demo_splits
+from keras_addnorm.data.demo import SPLITS, TARGETS, Pair, demo_splits
+from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.runs.errors import as_user_errors
 
 # Enough to learn the set's sentences from in minutes.
 _SIZES = {"train_size": 5000, "validation_size": 200, "test_size": 200}
+# Of sentences from templates, less than two thirds differ from all others by more than a word.
+_GENERATED_FOR_ONE = 4
 
 
 def write_example(folder: str | Path, source: str = "en", target: str = "de") -> Path:
@@ -38,13 +42,30 @@ def write_example(folder: str | Path, source: str = "en", target: str = "de") ->
             f"{source} --target {target}."
         )
     with as_user_errors():
-        splits = demo_splits(language, **_SIZES)
+        splits = _splits(language)
     with atomic_folder(folder) as temporary:
         for split in SPLITS:
             for side, code in (("source", "en"), ("target", language)):
                 lines = "".join(f"{getattr(pair, side)}\n" for pair in splits[split])
                 (temporary / f"{split}.{code}").write_text(lines, encoding="utf-8")
     return folder
+
+
+def _splits(language: str) -> dict[str, list[Pair]]:
+    """Pairs of each split; those held out differ by two words or more from all to train on."""
+    generated = demo_splits(
+        language,
+        train_size=_SIZES["train_size"],
+        validation_size=_GENERATED_FOR_ONE * _SIZES["validation_size"],
+        test_size=_GENERATED_FOR_ONE * _SIZES["test_size"],
+    )
+    splits = {"train": generated["train"]}
+    # Nearness has no direction.
+    trained = HeldOutTexts((pair.source, pair.target) for pair in generated["train"])
+    for split in SPLITS[1:]:
+        far = (p for p in generated[split] if not trained.has_near((p.source, p.target)))
+        splits[split] = list(itertools.islice(far, _SIZES[f"{split}_size"]))
+    return splits
 
 
 def next_steps(folder: Path, source: str, target: str) -> str:

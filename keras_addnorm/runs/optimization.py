@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -124,6 +125,18 @@ def _loss(training: TrainingConfig, pad_id: int, weighted_sum: bool) -> keras.lo
     if training.r_drop:
         return RDropCrossentropy(training.r_drop, **common)
     return MaskedSparseCategoricalCrossentropy(**common)
+
+
+def about_smoothing(label_smoothing: float, vocabulary_size: int) -> Iterator[str]:
+    """Says below which value the loss cannot fall: the entropy of a smoothed label, if it is."""
+    if label_smoothing:
+        others = label_smoothing / vocabulary_size
+        label = 1.0 - label_smoothing + others
+        floor = -label * math.log(label) - (vocabulary_size - 1) * others * math.log(others)
+        yield (
+            f"Loss: at best {floor:.2f}, as label smoothing is {label_smoothing:g}; the perplexity "
+            "is without it, at best 1."
+        )
 
 
 @contextlib.contextmanager

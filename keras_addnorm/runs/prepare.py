@@ -29,7 +29,7 @@ from keras_addnorm.runs.checks_before_training import (
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.optimization import compile_model
+from keras_addnorm.runs.optimization import about_smoothing, compile_model
 from keras_addnorm.runs.resuming import early_config, place_to_go_on, resume_or_start
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.text_data import (
@@ -122,7 +122,10 @@ def prepare(
         say(about_warmup)
     _say_faults(config, pairs, counter, report, say)
     say(f"Validation data: {validation_data.report}.")
-    say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
+    pieces = tokenizers.target.vocabulary_size
+    say(f"Model: {model.count_params():,} weights, {pieces:,} pieces.")
+    for line in about_smoothing(training.label_smoothing, pieces):
+        say(line)
     if training.lora_rank:
         learned = sum(math.prod(weight.shape) for weight in model.trainable_weights)
         say(f"LoRA of rank {training.lora_rank}: {learned:,} of these learn.")

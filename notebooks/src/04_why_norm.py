@@ -327,6 +327,7 @@ check(
 )
 
 # %% [markdown]
-# Where to go on: [See inside your model](06_see_inside_your_model.ipynb), the
-# [norms and schemes of the library](../docs/add_and_norm.md), and
+# Where to go on: a page in which six trained models run, with and without the norm,
+# [Add & Norm by hand](../docs/explain.md); [See inside your model](06_see_inside_your_model.ipynb),
+# the [norms and schemes of the library](../docs/add_and_norm.md), and
 # [which of them trains](../docs/stability.md).

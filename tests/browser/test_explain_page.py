@@ -543,6 +543,15 @@ def test_the_numbers_of_the_guide_are_those_of_the_models(browser, ready_models)
         assert f"is {words['no_norm', 'merged_rms'][-1]};" in grown
         for scheme in ("no_residual", "no_norm", "post_ln"):
             assert f"{models[scheme]['validation_loss']:.3f}" in said["The answer"]
+        last = opened.evaluate(
+            """() => {
+                const model = explain.models.find((each) => each.scheme === "post_ln");
+                const { decoder } = explain.analysisOf(model).statistics;
+                return explain.short(decoder.at(-1).merged_rms);
+            }"""
+        )
+        assert f"stream ends at {last}; before the training" in said["Where does the norm stand?"]
+        assert float(words["post_ln", "merged_rms"][-1]) == 1
         first = said["F(x) is a difference"]
         measured = opened.evaluate(
             """() => {

@@ -7,7 +7,7 @@ import pytest
 
 from keras_addnorm import cli
 from keras_addnorm.data import load_translation
-from keras_addnorm.data.demo import demo_splits
+from keras_addnorm.data.demo import SPLITS, demo_splits
 from keras_addnorm.data.pair_faults import FAULTS
 
 WORDS = ["red", "green", "small", "old", "big", "new", "long"]
@@ -178,6 +178,7 @@ def test_m1_one_command_trains_on_a_single_file_and_others_go_on(capsys, spa, tm
     assert "pairs: 1 empty, 1 duplicates; perhaps " in out
     assert "; perhaps 1 wrong script (a side is in an unusual script)." in out
     assert "Warm-up: 1 update, as there are few and no --warmup-steps is given." in out
+    assert "Loss: at best 0." in out
     status, out, _ = run(capsys, "evaluate", "--run-dir", run_dir, "--split", "validation")
     assert (status, "over all 5 pairs of 'validation'" in out) == (0, True)
     test = tmp_path / "test.tsv"
@@ -201,6 +202,18 @@ def test_an_example_is_a_corpus_as_ones_own(capsys, tmp_path, monkeypatch):
     assert [pair.target for pair in demo_splits("es", **sizes)["train"]] == spanish
     assert cli.main(arguments) == 2
     assert "'corpus' exists. Expected the name of a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("language", ["de", "fr", "es"])
+def test_an_example_has_nothing_to_warn_of(capsys, tmp_path, language):
+    folder, languages = tmp_path / "corpus", ["--source", "en", "--target", language]
+    assert cli.main(["data", "--example", str(folder), *languages]) == 0
+    assert [len((folder / f"{split}.en").read_text("utf-8").splitlines()) for split in SPLITS] == [
+        5000, 200, 200
+    ]  # fmt: skip
+    capsys.readouterr()
+    assert cli.main(["data", str(folder), *languages]) == 0
+    assert capsys.readouterr().out.count("no pair has a fault") == len(SPLITS)
 
 
 @pytest.mark.parametrize("languages", [("en", "it"), ("de", "fr"), ("en", "en")])

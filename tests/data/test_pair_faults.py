@@ -92,6 +92,7 @@ FAULTY = [
     (("nearly held out but one", "fast gleich einem"), "near_held_out"),
     ((f"{LONG} and {LONG}", "nein"), "unlike_lengths"),
     (("Да", "Ja"), "wrong_script"),
+    (('He said "yes".', '"Er sagte ""Ja""."'), "doubled_quotes"),
     (("so\u00adft", "weich"), "invisible"),
 ]
 KNOWN = [("held", "out"), ("nearly held out but two", "y")]
@@ -126,9 +127,17 @@ def test_what_is_usual_follows_the_corpus():
     assert counts["unlike_lengths"] == 0
 
 
+@pytest.mark.parametrize("text", ['"A quotation."', '"One" and "two"', '""', '"a"" b" c"'])
+def test_what_else_is_in_quotation_marks_is_fine(text):
+    counter = FaultCounter(OtherPairs())
+    counter.add((text, "b"))
+    assert counter.counts()["doubled_quotes"] == 0
+
+
 def test_only_hints_are_uncertain():
     assert {name for name, fault in FAULTS.items() if not fault.is_certain} == {
         "near_held_out",
+        "doubled_quotes",
         "unlike_lengths",
         "wrong_script",
     }

@@ -39,6 +39,11 @@ def test_numbers_that_are_not_finite_survive_json():
 def test_as_text(report):
     lines = str(report).splitlines()
     assert lines[0] == f"Loss of the batch: {report.loss:.4g}"
+    (head,) = [line for line in lines if line.startswith("sublayer ")]
+    assert head.split()[-1] == "dL/dw"  # What leaving sublayers out costs was not measured.
+    measured = dataclasses.replace(report.sublayers[0], skip_cost=0.125)
+    text = str(dataclasses.replace(report, sublayers=(measured, *report.sublayers[1:])))
+    assert "dL/dw      skip\n" in text and "    0.125\n" in text
     for item in report.sublayers:
         (line,) = [line for line in lines if line.startswith(item.name)]
         assert f"{item.residual_rms:.3g}" in line

@@ -419,6 +419,7 @@ def test_all_settings_that_do_not_fit_are_named_at_once(marian_folder, tmp_path)
     [
         ("nllb-moe", r"'nllb-moe' cannot be loaded: it needs a mixture of experts"),
         ("fsmt", r"texts split by Moses' rules and BPE"),
+        ("whisper", r"needs sound in place of text"),
         ("llama", r"names no family.*Expected a model_type among marian, .*Received: 'llama'"),
         (None, r"names no family.*Received: None"),
     ],

@@ -19,13 +19,18 @@ from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
 from keras_addnorm.runs.checks_before_training import require_room, require_same_run, require_start
 from keras_addnorm.runs.data_check import DataCheck
-from keras_addnorm.runs.optimization import compile_model, computing_in, go_on_with_learning_rate
+from keras_addnorm.runs.optimization import (
+    about_smoothing,
+    compile_model,
+    computing_in,
+    go_on_with_learning_rate,
+)
 from keras_addnorm.runs.progress import duration, epoch_line, summary
 from keras_addnorm.runs.resuming import _going_on, _starting_anew
 from keras_addnorm.runs.text_data import load_or_train_tokenizers
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.updates import about_updates, with_warmup
-from keras_addnorm.training import RDropCrossentropy
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 from keras_addnorm.training.checkpoint_file import TrainingState
 
 REPORT = PipelineReport(
@@ -134,6 +139,16 @@ def test_the_warm_up_follows_the_number_of_updates_unless_it_is_given(settings, 
     """A training of twenty updates once rose for a thousand, and learned nothing."""
     training = RunConfig.from_dict({"training": settings}).training
     assert training.warmup(updates) == steps
+
+
+@pytest.mark.parametrize(("smoothing", "pieces"), [(0.1, 700), (0.25, 37)])
+def test_the_best_loss_under_smoothing_is_the_loss_of_the_smoothed_labels(smoothing, pieces):
+    best = np.full((1, 1, pieces), smoothing / pieces)
+    best[..., 5] += 1 - smoothing
+    loss = MaskedSparseCategoricalCrossentropy(smoothing)(np.array([[5]]), np.log(best))
+    [line] = about_smoothing(smoothing, pieces)
+    assert f"at best {float(loss):.2f}, as label smoothing is {smoothing};" in line
+    assert not list(about_smoothing(0.0, pieces))
 
 
 def test_a_run_keeps_the_warm_up_that_was_chosen_for_it(tmp_path):

@@ -140,6 +140,7 @@ const TOUR = [
     title: "Where does the norm stand?",
     text: ({ growth }) => [
       "Post-LN, LN(x + F(x)): after the sum. Every sum is brought back to one size, up to the learned γ, but x and every gradient have to pass every norm, so deep stacks need a warm-up: small learning rates at first.",
+      known`Here the decoder's stream ends at ${growth(["post_ln"], -1)}; before the training, when γ was 1, it ended at 1.`,
       "Pre-LN, x + F(LN(x)): before the sublayer. From bottom to top there are only additions.",
       known`Its stream may grow, here from ${growth(["pre_ln"], 0)} to ${growth(["pre_ln"], -1)} in the decoder, so one more norm stands at the end.`,
     ],
@@ -164,7 +165,8 @@ const TOUR = [
       known`(Loss without: ${loss(WITHOUT_ADD)}.)`,
       "Norm, because what is added grows: with it every sublayer reads numbers of one size, however many stand below.",
       known`(Loss without: ${loss(WITHOUT_NORM)}. With both: ${loss(WITH_BOTH)}.)`,
-      "Where the norm stands is a choice between a norm on the way of the stream and a free way from bottom to top; the other schemes try to have both. Now try a sentence and a scheme of your own.",
+      "Where the norm stands is a choice between a norm on the way of the stream and a free way from bottom to top; the other schemes try to have both.",
+      "Now choose another scheme, and change a name or a number of the sentence. The same step by step in Python: the notebooks “Add & Norm from scratch” and “Why norm”.",
     ],
     show: ["#scheme-section", "#schemes", ".card.chosen"],
     scheme: WITH_BOTH,

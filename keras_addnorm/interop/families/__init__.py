@@ -80,6 +80,16 @@ _REFUSED = {
     "prophetnet": "attention to several future tokens",
     "fsmt": "texts split by Moses' rules and BPE (fairseq's own .pt files are read, as weights)",
     "encoder-decoder": "two models of different families",
+    "whisper": "sound in place of text",
+    "speech_to_text": "sound in place of text",
+    "seamless_m4t": "an encoder and a decoder for sound",
+    "seamless_m4t_v2": "an encoder and a decoder for sound",
+    "bert": "an encoder without a decoder",
+    "roberta": "an encoder without a decoder",
+    "xlm-roberta": "an encoder without a decoder",
+    "plbart": "the tokenizer of PLBART, whose languages are those of programs",
+    "blenderbot": "the tokenizer of Blenderbot",
+    "blenderbot-small": "the tokenizer of Blenderbot-small",
 }
 
 
