@@ -39,13 +39,24 @@ def steps_of(scheme: ResidualScheme, plan: ResidualPlan) -> tuple[Step, ...]:
 
 
 def require_steps(scheme: ResidualScheme) -> None:
-    """Raise a `ValueError` if a scheme has no steps."""
+    """Raise a `ValueError` if a scheme has no steps, or others than it computes."""
     if not scheme.idea:
         raise ValueError(
             f"it does not know the scheme {_name(scheme)!r}, which has several streams, a memory "
             "of depth, or is one of your own without an `idea`, expected one of "
             f"{', '.join(explained_schemes())}"
         )
+    theirs = [name for name in ("branch_input", "merge") if not _is_ours(scheme, name)]
+    if theirs and _is_ours(scheme, "steps"):
+        raise ValueError(
+            f"the scheme {_name(scheme)!r} has a `{theirs[0]}` of its own, which the steps of its "
+            "plan do not show, expected a method `steps` of its own beside it "
+            "(keras_addnorm.schemes.Step)"
+        )
+
+
+def _is_ours(scheme: ResidualScheme, method: str) -> bool:
+    return getattr(type(scheme), method).__module__.startswith("keras_addnorm.")
 
 
 def _name(scheme: ResidualScheme) -> str:

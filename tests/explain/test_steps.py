@@ -1,5 +1,7 @@
 """The steps of each scheme compute what the scheme computes, in NumPy beside `AddNorm`."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -85,3 +87,32 @@ def test_a_scheme_of_several_streams_is_refused_by_name():
         steps_of(scheme, schemes.ResidualPlan())
     with pytest.raises(ValueError, match="expected one of post_ln, pre_ln"):
         steps_of(scheme, schemes.ResidualPlan())
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfOfTheBranch(schemes.ResidualScheme):
+    idea = "Half of what the sublayer says is added."
+    needs_final_norm = False
+
+    def plan(self, position):
+        return schemes.ResidualPlan()
+
+    def merge(self, residual, branch, parts):
+        return residual + 0.5 * branch
+
+
+class WithSteps(HalfOfTheBranch):
+    def steps(self, plan):
+        return (
+            schemes.Step("sublayer", ("x",), "f"),
+            schemes.Step("scale", ("f",), "h", number=0.5, symbol="0.5"),
+            schemes.Step("add", ("x", "h"), "y"),
+        )
+
+
+def test_a_merge_of_ones_own_without_its_steps_is_refused():
+    plan = schemes.ResidualPlan()
+    with pytest.raises(ValueError, match=r"'HalfOfTheBranch' has a `merge`.*expected .* `steps`"):
+        steps_of(HalfOfTheBranch(), plan)
+    operations = [step.operation for step in steps_of(WithSteps(), plan)]
+    assert operations == ["sublayer", "scale", "add"]
