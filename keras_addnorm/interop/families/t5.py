@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -122,6 +122,14 @@ class _NamesOfT5(HuggingFaceFamily):
     """A family whose tensors and files of texts bear T5's names."""
 
     text_files = (_MODEL, *FILES)
+    scales_logits: ClassVar[bool] = True
+    """Whether logits of a tied table have a factor."""
+
+    def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
+        """Say by two fields whether there is a head of its own, and whether it is scaled."""
+        is_tied = settings.get("tie_word_embeddings") is not False
+        said = settings.get("scale_decoder_outputs", is_tied)
+        return _newest(settings, tensors, said if self.scales_logits else False)
 
     def require_head(self, checkpoint: Checkpoint) -> None:
         """Refuse a file without the head that newer versions have; that of 1.0 is the table."""
@@ -171,11 +179,6 @@ class T5(_NamesOfT5):
         scales={True: None, False: 1.0},
     )
 
-    def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
-        """Say by two fields whether there is a head of its own, and whether it is scaled."""
-        is_tied = settings.get("tie_word_embeddings") is not False
-        return _newest(settings, tensors, settings.get("scale_decoder_outputs", is_tied))
-
 
 @dataclasses.dataclass(frozen=True)
 class MT5(_NamesOfT5):
@@ -195,10 +198,7 @@ class MT5(_NamesOfT5):
         activation="gated-gelu",
         scales={False: 1.0},  # mT5's code has no factor
     )
-
-    def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
-        """Say by two fields whether there is a head of its own, and that it is not scaled."""
-        return _newest(settings, tensors, False)
+    scales_logits = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,11 +221,6 @@ class UMT5(_NamesOfT5):
         scales={True: None, False: 1.0},
         **{"positions.is_shared": False},
     )
-
-    def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
-        """Say by two fields whether there is a head of its own, and whether it is scaled."""
-        is_tied = settings.get("tie_word_embeddings") is not False
-        return _newest(settings, tensors, settings.get("scale_decoder_outputs", is_tied))
 
 
 def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
