@@ -555,13 +555,18 @@ def test_a_vocabulary_becomes_the_largest_that_the_text_allows(tmp_path):
     assert [line.split()[1] for line in said[1:]] == ["source", "target"]
 
 
-def test_an_epoch_says_how_far_it_is(monkeypatch):
-    now = [0.0]
+def progress_lines(monkeypatch, batch, epoch):
+    """Returns a clock, the place in a training of five epochs, what was said, and who says it."""
+    now, said = [0.0], []
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
-    position = SimpleNamespace(batch=40, epoch=2, batches_per_epoch=100)
-    said = []
+    position = SimpleNamespace(batch=batch, epoch=epoch, batches_per_epoch=100)
     lines = callbacks.ProgressLines(said.append, position, epochs=5)
-    lines.on_epoch_begin(2)
+    lines.on_epoch_begin(epoch)
+    return now, position, said, lines
+
+
+def test_an_epoch_says_how_far_it_is(monkeypatch):
+    now, position, said, lines = progress_lines(monkeypatch, batch=40, epoch=2)
     for batch in range(60):
         position.batch, now[0] = 41 + batch, now[0] + 2.5
         lines.on_train_batch_end(batch, {"loss": 1.25})
@@ -572,12 +577,7 @@ def test_an_epoch_says_how_far_it_is(monkeypatch):
 
 
 def test_the_time_that_is_left_is_without_the_compilation(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
-    position = SimpleNamespace(batch=0, epoch=0, batches_per_epoch=100)
-    said = []
-    lines = callbacks.ProgressLines(said.append, position, epochs=5)
-    lines.on_epoch_begin(0)
+    now, position, said, lines = progress_lines(monkeypatch, batch=0, epoch=0)
     for batch, seconds in enumerate([70.0, 70.0, *[1.0] * 68]):
         position.batch, now[0] = batch + 1, now[0] + seconds
         lines.on_train_batch_end(batch)
