@@ -168,7 +168,7 @@ def test_every_public_name_but_the_server_needs_no_extra(installed):
 @pytest.mark.slow
 def test_the_layers_of_the_readme_need_no_extra(installed):
     text = (ROOT / "README.md").read_text("utf-8")
-    tour = re.search(r"^The layers.*?```python\n(.*?)```", text, re.S | re.M)[1]
+    tour = re.search(r"^`AddNorm` around.*?```python\n(.*?)```", text, re.S | re.M)[1]
     hidden = f"import sys\nfor name in {OPTIONAL!r}:\n    sys.modules[name] = None\n"
     run(installed, "-c", hidden + tour + "assert y.shape == (2, 5, 16)\n")
 
