@@ -199,7 +199,7 @@ def test_a_loaded_model_is_written_a_part_of_a_weight_at_a_time(folder, tmp_path
 
 
 def test_what_cannot_be_imported(folder, tmp_path):
-    with pytest.raises(UserError, match=r"needs the source language"):
+    with pytest.raises(UserError, match=r"needs the source and the target language"):
         import_pretrained(str(folder), tmp_path / "run")
     with pytest.raises(UserError, match=r"has no piece 'german'"):
         import_pretrained(
