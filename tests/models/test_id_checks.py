@@ -186,7 +186,7 @@ def test_labels_are_looked_at(model, value):
     with pytest.raises(ValueError, match="A label id lies outside"):
         model.fit(batch(), labels)
     with pytest.raises(ValueError, match="A label id lies outside"):
-        model.fit(batch(), LABELS, validation_data=(batch(), labels))
+        model.fit(batch(), LABELS, validation_data=[batch(), labels])
 
 
 def test_a_label_that_counts_nowhere_may_be_negative():
