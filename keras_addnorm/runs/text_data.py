@@ -160,7 +160,7 @@ def _pairs(config: RunConfig, split: str, keep_every_pair: bool) -> Iterable[Any
         if error.name != "test":
             raise
         raise ArgumentError(
-            "There is no test set.",
+            "There is no test set:",
             remedy="Say `split=validation` for the pairs that the training was validated on, or "
             "`split=test.tsv` for those of a file.",
             because=error,
