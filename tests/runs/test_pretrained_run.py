@@ -224,7 +224,8 @@ def test_the_command(folder, tmp_path, capsys):
     assert config.evaluation.search().strategy == load_pretrained(folder).generation.with_beams(3)
     elsewhere = [*arguments[:3], str(tmp_path / "other")]
     assert cli.main(elsewhere) == 2
-    assert "as --source-language. Received: none" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "as --source-language, and the other, as --target-language. Received: neither" in err
     assert cli.main(arguments) == 2
     assert "exists. Expected the name of a new folder" in capsys.readouterr().err
 
