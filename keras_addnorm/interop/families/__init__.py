@@ -115,7 +115,7 @@ def of_settings(settings: Mapping[str, Any]) -> Family:
         own_code = " It needs Python code of its own (auto_map), which is not run here."
         raise ArgumentError(
             "The config names no family."
-            if name is None
+            if not isinstance(name, str)
             else f"Models of the family {name!r} are not read here."
             f"{own_code if 'auto_map' in settings else ''}",
             f"a model_type among {', '.join(names())}",
