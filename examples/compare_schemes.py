@@ -1,7 +1,7 @@
 """Post-LN, Pre-LN, DeepNorm and Pre-LN with RMSNorm on one corpus, each with several seeds.
 
 python examples/compare_schemes.py --data FOLDER --runs runs/schemes    # 12 trainings; see --help
-python examples/compare_schemes.py --smoke                              # only tries that it runs
+python examples/compare_schemes.py --smoke        # tries that each of CASES runs, one of yours too
 
 FOLDER holds train.en, train.de, val.en, val.de. Every training is a run directory of its own: a
 killed comparison resumes where it stopped. The scores are those of the validation set, with the
@@ -11,6 +11,7 @@ weights of the best epoch. docs/results.md has the table for Multi30k.
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import tempfile
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def compare(
     results: dict[str, list[Result]] = {name: [] for name in cases}
     for seed in seeds:  # The outer loop: a comparison that is stopped early is still one.
         for name, choice in cases.items():
-            directory = RunDirectory(runs / f"{choice['scheme']}-{choice.get('norm', '')}-{seed}")
+            directory = RunDirectory(runs / f"{re.sub(r'[^0-9A-Za-z]+', '-', name)}-{seed}")
             changed = {f"model.{key}": value for key, value in choice.items()}
             run = train(
                 config.replace({**changed, "training.seed": seed}),
@@ -118,8 +119,7 @@ def main(arguments: argparse.Namespace) -> dict[str, list[Result]]:
     if arguments.smoke:
         small = {f"{part}.{key}": v for part, some in SMOKE.items() for key, v in some.items()}
         with tempfile.TemporaryDirectory() as runs:
-            one = {name: CASES[name] for name in ("Pre-LN, RMSNorm",)}
-            results = compare(config.replace(small), one, range(1), Path(runs), "[:40]")
+            results = compare(config.replace(small), CASES, range(1), Path(runs), "[:40]")
     else:
         if arguments.epochs:
             config = config.replace({"training.epochs": arguments.epochs})
@@ -135,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--runs", default="runs/schemes", help="where the run directories go")
     made.add_argument("--seeds", type=int, default=3, help="trainings of each case")
     made.add_argument("--epochs", type=int, help=f"default: {BUDGET['training']['epochs']}")
-    made.add_argument("--smoke", action="store_true", help="only try that it runs")
+    made.add_argument("--smoke", action="store_true", help="only try that each case runs")
     return made
 
 

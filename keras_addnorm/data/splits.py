@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.file_names import VALIDATION_NAMES
@@ -11,6 +12,21 @@ from keras_addnorm.data.file_names import VALIDATION_NAMES
 _PART = re.compile(
     r"(?P<name>[^\[\]+]+)(\[\s*(?P<start>-?[\d_.]+%?)?\s*:\s*(?P<end>-?[\d_.]+%?)?\s*\])?"
 )
+
+
+class MissingSplitError(ArgumentError):
+    """A split that is asked for is not there; `name` is its name.
+
+    Args:
+        problem: What is wrong, in a sentence.
+        name: The name of the split.
+        **parts: Other parts of an `ArgumentError`.
+    """
+
+    # An error is copied with its first argument alone.
+    def __init__(self, problem: str = "", *, name: str = "", **parts: Any) -> None:
+        super().__init__(problem, **parts)
+        self.name = name
 
 
 def resolve_split(split: str, splits: Sequence[str], label: str) -> str:
@@ -36,9 +52,10 @@ def _resolve_part(part: str, splits: Sequence[str], label: str) -> str:
     if resolved not in splits and re.search(r"[/\\]|\.[a-z]+$", name):
         raise ValueError(f"There is no file {name!r}, and {label} has no split of that name.")
     if resolved not in splits:
-        raise ValueError(
-            f"{label} has no split {name!r}. It has {listed(splits)}; a part of one "
-            f"is written like '{splits[0]}[:10%]'."
+        raise MissingSplitError(
+            f"{label} has no split {name!r}.",
+            name=name,
+            remedy=f"It has {listed(splits)}; a part of one is written like '{splits[0]}[:10%]'.",
         )
     return resolved + bracket + slice_
 

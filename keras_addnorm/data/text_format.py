@@ -200,8 +200,7 @@ class TextFormat:
         """
         read = (*self.read_prefix, *self.source_suffix, self.text_prefix)
         if missing := _languages_in((*read, *self.target_prefix)):
-            tokenizer = target if missing[0] in self.target_languages else source
-            raise self._missing(missing[0], tokenizer)
+            raise self._missing(missing, source, target)
         return BoundFormat(
             source_prefix=self._ids(self.read_prefix, source),
             text_prefix=self._words(source),
@@ -215,16 +214,24 @@ class TextFormat:
             tokenizer=source if self.leading_piece else None,
         )
 
-    def _missing(self, language: str, tokenizer: BaseTokenizer) -> ArgumentError:
-        """The error for a language that is not chosen."""
-        names = language_names(self, tokenizer, language)
-        expected = f"one that the vocabulary names: {some_of(names)}" if names else "its name"
-        if f"{{{language}}}" in self.text_prefix:
-            expected = f"its name as it stands in {self.text_prefix!r}, such as 'English'"
+    def _missing(
+        self, languages: Sequence[str], source: BaseTokenizer, target: BaseTokenizer
+    ) -> ArgumentError:
+        """The error for languages that are not chosen."""
+        expected: list[str] = []
+        for language in languages:
+            tokenizer = target if language in self.target_languages else source
+            names = language_names(self, tokenizer, language)
+            one = f"one that the vocabulary names: {some_of(names)}" if names else "its name"
+            if f"{{{language}}}" in self.text_prefix:
+                one = f"its name as it stands in {self.text_prefix!r}, such as 'English'"
+            # Of two languages that are named alike, the names are said once.
+            said = one if not expected or one not in expected[-1] else "the other"
+            expected.append(f"{said}, as `{language}_language`")
         return ArgumentError(
-            f"The text format needs the {language} language.",
-            f"{expected}, as `{language}_language`",
-            received="none",
+            f"The text format needs the {' and the '.join(languages)} language.",
+            ", and ".join(expected),
+            received="neither" if len(languages) > 1 else "none",
         )
 
     def _ids(self, pieces: Sequence[str], tokenizer: BaseTokenizer) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from keras_addnorm.decoding.constraints import (
     MinLength,
     NoRepeatNgram,
 )
-from keras_addnorm.decoding.decoder import Decoder
+from keras_addnorm.decoding.decoder import Decoder, SpecialIds
 from keras_addnorm.decoding.generate import Details, Generation, decode, generate
 from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import (
@@ -55,6 +55,7 @@ __all__ = [
     "Search",
     "Sentences",
     "Shortlist",
+    "SpecialIds",
     "Splitting",
     "Strategy",
     "Translation",

@@ -163,6 +163,10 @@ _COLUMNS: dict[str, str] = {
     "dL/dw": "weight_gradient_norm",
     "skip": "skip_cost",
 }
+_WITHOUT_WEIGHTS = (
+    "No dL/dw: the sublayer has no weights to train, or AddNorm is called around a layer of yours, "
+    "which it does not hold; loss_gradients has the gradient of each weight."
+)
 
 
 def _table(sublayers: tuple[SublayerReport, ...]) -> list[str]:
@@ -176,6 +180,8 @@ def _table(sublayers: tuple[SublayerReport, ...]) -> list[str]:
     for item in sublayers:
         cells = [_cell(getattr(item, field)) for field in columns.values()]
         lines.append(" ".join([f"{item.name:{width}}", *cells]))
+    if any(item.weight_gradient_norm is None for item in sublayers):
+        lines.append(_WITHOUT_WEIGHTS)
     return lines
 
 

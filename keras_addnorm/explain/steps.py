@@ -27,7 +27,7 @@ def steps_of(scheme: ResidualScheme, plan: ResidualPlan) -> tuple[Step, ...]:
 
     Raises:
         ValueError: If the scheme has none: it has several streams, a memory of depth, or is one of
-            your own without an `idea`.
+            your own without an `idea`; or if they leave out a part of the plan.
 
     Example:
         >>> scheme = schemes.get("post_ln")
@@ -35,7 +35,13 @@ def steps_of(scheme: ResidualScheme, plan: ResidualPlan) -> tuple[Step, ...]:
         ['sublayer', 'add', 'norm']
     """
     require_steps(scheme)
-    return scheme.steps(plan)
+    steps = scheme.steps(plan)
+    if left := [part for part in plan.parts if part not in {step.weight for step in steps}]:
+        raise ValueError(
+            f"the steps of the scheme {_name(scheme)!r} leave out the part '{left[0]}', which its "
+            f"plan asks for, expected a Step(..., weight='{left[0]}') among them"
+        )
+    return steps
 
 
 def require_steps(scheme: ResidualScheme) -> None:

@@ -66,13 +66,44 @@ def quantize_layers(model: Any, policies: Mapping[str, Any]) -> None:
     """Quantise the layers of a model as `quantized_policies` described them."""
     layers = _by_name(model)
     for name, policy in policies.items():
+        if name not in layers:
+            raise ArgumentError(
+                f"The file says that a layer of '{model.name}' is quantised which is not in it.",
+                f"one of {', '.join(layers):.200}",
+                "Save the quantised model again, with the code that made it.",
+                value=name,
+            )
         # Of a layer that is built, Keras quantises the weights with it.
         layers[name].dtype_policy = keras.dtype_policies.deserialize(policy)
 
 
 def _by_name(model: Any) -> dict[str, keras.layers.Layer]:
-    # A layer that was built when it was made, an embedding, has no path.
-    return {layer.path or layer.name: layer for layer in model._flatten_layers()}
+    # A layer that was built when it was made, an embedding, has no path. Paths begin where the
+    # layer was built first, which may be inside of another model.
+    above = f"{model.path}/" if model.path else ""
+    return {
+        (layer.path or layer.name).removeprefix(above): layer for layer in model._flatten_layers()
+    }
+
+
+class LayerOfLayers(keras.layers.Layer):
+    """A layer that holds others; a model's file says which of them are quantised, and how.
+
+    Keras restores a layer from its arguments and the shapes that it was built with, and quantises
+    none of those inside.
+    """
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """Return the shapes, and which layers inside are quantised, if any are."""
+        config = super().get_build_config()
+        quantized = quantized_policies(self)
+        return {**config, "quantized": quantized} if config and quantized else config
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        """Make the layers again, and quantise those that were."""
+        super().build_from_config(config)
+        self.built = True  # as Keras says afterwards
+        quantize_layers(self, config.get("quantized", {}))
 
 
 def chosen_layers(method: str, filters: Any) -> Callable[[keras.layers.Layer], bool]:

@@ -126,6 +126,8 @@ class AddNorm(ShapeOfInput):
         # An entry for each read that no write has followed yet. Unlike a number, it is changed
         # safely by several threads; and reads whose output is only looked at do not pile up.
         self._reads: collections.deque[None] = collections.deque(maxlen=10_000)
+        # Names of parts that the scheme has asked for, each at least once.
+        self._used_parts: collections.deque[str] = collections.deque()
         self._is_of_older_file = False
         self.supports_masking = True
 
@@ -194,8 +196,10 @@ class AddNorm(ShapeOfInput):
             return h
         if not _is_tensor(branch):
             self._require_callable(branch)
+            options = _options_for(branch, padding_mask, training)
+            self._require_one_input(branch, options)
             h = self.branch_input(residual, padding_mask, training)
-            f = branch(h, **_options_for(branch, padding_mask, training))
+            f = branch(h, **options)
             self._require_output(f)
             return self(residual, f, padding_mask, training)
         if self._needs_reads and not self._reads and not self._is_of_older_file:
@@ -277,7 +281,10 @@ class AddNorm(ShapeOfInput):
         """
         parts = self._parts(padding_mask, training)
         state = self.scheme.prepare(state, parts)
-        return self.scheme.read(state, parts), state
+        h = self.scheme.read(state, parts)
+        self._require_shape(h, state, "`branch_input`")
+        self._note_used(parts)
+        return h, state
 
     def write(
         self,
@@ -298,7 +305,7 @@ class AddNorm(ShapeOfInput):
             The state after the sublayer.
         """
         parts = self._parts(padding_mask, training, is_read_again=True)
-        shape = (*keras.tree.flatten(state)[0].shape[:-1], self._hidden_dim)
+        shape = self._stream_shape(state)
         if not _may_be_equal(shape, branch.shape):
             raise ArgumentError(
                 "The sublayer's output does not fit the residual stream.",
@@ -309,7 +316,12 @@ class AddNorm(ShapeOfInput):
         branch = self._branch_dropout(branch, training=training)
         if "branch_norm" not in self._plan.norm_slots:
             branch = self._drop_path(branch, training=training)
-        return self.scheme.write(state, branch, parts)
+        written = self.scheme.write(state, branch, parts)
+        if not isinstance(state, schemes.StreamState):
+            self._require_shape(written, state, "`merge`")
+        self._note_used(parts)
+        self._require_all_used()
+        return written
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -356,12 +368,7 @@ class AddNorm(ShapeOfInput):
             branch_norm = made["branch_norm"]
             # Drop path follows the norm, which would undo its scale and add an offset to zeros.
             made["branch_norm"] = lambda f: self._drop_path(branch_norm(f), training=training)
-        for name in ("branch_scale", "skip_scale"):
-            if getattr(self._plan, name) is not None:
-                made[name] = getattr(self, name)
-        names = [part.name for part in self._plan.extra_layers]
-        names += [part.name for part in self._plan.arrays]
-        made |= {name: getattr(self, name) for name in names}
+        made |= {name: getattr(self, name) for name in self._plan.parts if name not in made}
         return schemes.ResidualParts(self._plan, padding_mask, **made)
 
     def _make_scale(
@@ -422,6 +429,23 @@ class AddNorm(ShapeOfInput):
                 received=_shown(sublayer),
             )
 
+    def _require_one_input(self, sublayer: Callable[..., Tensor], options: dict[str, Any]) -> None:
+        called = sublayer.call if isinstance(sublayer, keras.layers.Layer) else sublayer
+        try:
+            signature = inspect.signature(called)
+        except (TypeError, ValueError):  # a function that does not say what it takes
+            return
+        try:
+            signature.bind(None, **options)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                "The sublayer of an Add & Norm is called with one input, what it reads, and this "
+                f"one cannot be: {error}.",
+                "add_norm(x, sublayer) with a function around it: add_norm(x, lambda h: "
+                "attention(h, h)) for self-attention, or lambda h: attention(h, memory)",
+                received=f"{_shown(sublayer)}, which takes {signature}",
+            ) from error
+
     def _require_output(self, f: Any) -> None:
         if not _is_tensor(f):
             raise ArgumentTypeError(
@@ -430,6 +454,34 @@ class AddNorm(ShapeOfInput):
                 "cache, call it yourself: h = add_norm.branch_input(x); f, scores = sublayer(h); "
                 "y = add_norm(x, f)",
                 received=_shown(f),
+            )
+
+    def _stream_shape(self, state: schemes.State) -> tuple[int | None, ...]:
+        return (*keras.tree.flatten(state)[0].shape[:-1], self._hidden_dim)
+
+    def _require_shape(self, x: Any, state: schemes.State, method: str) -> None:
+        shape = self._stream_shape(state)
+        if not _is_tensor(x) or not _may_be_equal(shape, x.shape):
+            raise ArgumentTypeError(
+                f"The method {method} of {self.scheme!r} returned something else than a tensor of "
+                "the stream's shape.",
+                f"shape {shape}",
+                "Does it end with `return`?" if x is None else "",
+                received=f"shape {tuple(x.shape)}" if _is_tensor(x) else _shown(x),
+            )
+
+    def _note_used(self, parts: schemes.ResidualParts) -> None:
+        self._used_parts.extend(parts.used.difference(self._used_parts))
+
+    def _require_all_used(self) -> None:
+        unused = [part for part in self._plan.parts if part not in self._used_parts]
+        if unused:
+            raise ArgumentError(
+                f"The plan of {self.scheme!r} asks for parts that the scheme never uses: they "
+                "would change nothing.",
+                f"{', '.join(f'parts.{part}' for part in unused)} in `branch_input` or `merge`",
+                "Use them there, or leave them out of the plan.",
+                received=f"a plan with {', '.join(unused)}",
             )
 
     def _require_free(self, name: str) -> None:

@@ -19,6 +19,7 @@ from keras_addnorm.layers.projection import (
     get_inner_norm,
     require_hidden_dim,
 )
+from keras_addnorm.layers.shapes import ShapeOfInput
 
 Tensor = Any
 
@@ -79,7 +80,7 @@ def get_activation(name: str) -> Activation:
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class FeedForward(keras.layers.Layer):
+class FeedForward(ShapeOfInput):
     """`act(x W1 + b1) W2 + b2`; gated: `(act(x Wg + bg) * (x W1 + b1)) W2 + b2`.
 
     Args:
@@ -183,10 +184,6 @@ class FeedForward(keras.layers.Layer):
             h = self.inner_norm(h, padding_mask=padding_mask, training=training)
         # (B, T, F) -> (B, T, D)
         return self.output_projection(h)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Return the shape of the input."""
-        return input_shape
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.layers.adapted import LayerOfLayers
 
 Tensor = Any
 
@@ -74,7 +75,7 @@ def unpack(outputs: Any, has_scores: bool, has_cache: bool) -> tuple[Tensor, Any
     return y, scores, rest.pop() if has_cache else None
 
 
-class ShapeOfInput(keras.layers.Layer):
+class ShapeOfInput(LayerOfLayers):
     """A layer whose output has the shape of its first input; `TimeDistributed` asks for it."""
 
     def compute_output_shape(

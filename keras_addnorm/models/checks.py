@@ -82,9 +82,20 @@ def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
             )
 
 
-__all__ = ["check_data", "check_ids", "check_inputs", "id_array", "narrowed"]
+__all__ = ["check_data", "check_ids", "check_inputs", "check_names", "id_array", "narrowed"]
 
 _SIDES = ("source", "target")
+
+
+def check_names(inputs: Any) -> None:
+    """Raise a `ValueError` if the two inputs of a model come without their names."""
+    named = isinstance(inputs, Mapping)
+    if isinstance(inputs, list | tuple) or (named and {*_SIDES} - {*inputs}):
+        raise ArgumentError(
+            "The model takes its inputs by their names.",
+            '{"source": ids, "target": ids}, each (batch, length)',
+            received=f"a dict of {[*inputs]}" if named else f"a {type(inputs).__name__}",
+        )
 
 
 def check_inputs(inputs: Any, config: Seq2SeqConfig) -> None:
@@ -92,8 +103,6 @@ def check_inputs(inputs: Any, config: Seq2SeqConfig) -> None:
 
     That is: negative, fractional or too large, or padding before or between the tokens of a row.
     """
-    if isinstance(inputs, list | tuple) and len(inputs) == len(_SIDES):
-        inputs = dict(zip(_SIDES, inputs, strict=True))
     if not isinstance(inputs, Mapping):
         return
     for side in _SIDES:
@@ -131,6 +140,7 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
                 received=f"ids up to {found}",
             )
     check_length("data set's", getattr(data, "longest_row", 0), config.num_positions)
+    check_names(x)
     check_inputs(x, config)
     labels = values_of(y) if hasattr(loss, "pad_id") else None
     if labels is not None and labels.dtype.kind in "iu":

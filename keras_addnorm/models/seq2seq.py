@@ -20,7 +20,13 @@ from keras_addnorm.layers.adapted import chosen_layers, quantize_layers, quantiz
 from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
-from keras_addnorm.models.checks import check_data, check_inputs, narrowed, require_loss_of_logits
+from keras_addnorm.models.checks import (
+    check_data,
+    check_inputs,
+    check_names,
+    narrowed,
+    require_loss_of_logits,
+)
 from keras_addnorm.models.config import Seq2SeqConfig
 
 Tensor = Any
@@ -166,6 +172,7 @@ class Seq2SeqTransformer(keras.Model):
         return super().__call__(*args, **kwargs)
 
     def _checked(self, inputs: Any) -> Any:
+        check_names(inputs)
         check_inputs(inputs, self.config)
         return narrowed(inputs)
 
@@ -202,7 +209,9 @@ class Seq2SeqTransformer(keras.Model):
         """Train, as `keras.Model.fit` does, on ids that are checked first."""
         self._check_data(x, y)
         validation = kwargs.get("validation_data")
-        self._check_data(*(validation[:2] if isinstance(validation, tuple) else (validation,)))
+        self._check_data(
+            *(validation[:2] if isinstance(validation, tuple | list) else (validation,))
+        )
         return super().fit(x, y, *args, **kwargs)
 
     @functools.wraps(keras.Model.evaluate)

@@ -270,9 +270,15 @@ class RunDirectory:
         """
         if not self.config.exists():
             self.require_config_of_parts()
+            if not self.path.exists():
+                raise UserError(
+                    f"{str(self.path)!r} is not a run directory: there is nothing of that name. "
+                    "Expected a folder that `keras-addnorm train` has made of sentence pairs, or "
+                    "`keras-addnorm import` of a pretrained model."
+                )
             raise UserError(
                 f"{str(self.path)!r} is not a run directory: it has no {self.config.name!r}. "
-                "Expected the folder of an earlier `keras-addnorm train`."
+                "Expected the folder of an earlier `keras-addnorm train` or `import`."
             )
         self.check(self.config)
         settings = read_toml(self.config)

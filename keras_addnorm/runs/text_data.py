@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.integrity import digest_of_files
 from keras_addnorm.basics.languages import code_of
 from keras_addnorm.data import LineReport, TokenizerPair, hold_out, tokenizer_pair
@@ -20,7 +20,7 @@ from keras_addnorm.data.loading import open_translation
 from keras_addnorm.data.open_files import STANDARD_INPUT, save_standard_input
 from keras_addnorm.data.readers import has_data_ending
 from keras_addnorm.data.request import Request
-from keras_addnorm.data.splits import intervals, names_in, without
+from keras_addnorm.data.splits import MissingSplitError, intervals, names_in, without
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import TranslationSet
 from keras_addnorm.runs.directory import RunDirectory
@@ -156,12 +156,14 @@ def _pairs(config: RunConfig, split: str, keep_every_pair: bool) -> Iterable[Any
         return _part_of_validation(config, split)
     try:
         return _open(config, keep_every_pair).read(split)
-    except ValueError as error:
-        if split != "test" or "no split 'test'" not in str(error):
+    except MissingSplitError as error:
+        if error.name != "test":
             raise
-        raise UserError(
-            f"{error} The pairs that a training is validated on are 'validation'; a file of pairs "
-            "can stand in place of a split, such as --split test.tsv."
+        raise ArgumentError(
+            "There is no test set:",
+            remedy="Say `split=validation` for the pairs that the training was validated on, or "
+            "`split=test.tsv` for those of a file.",
+            because=error,
         ) from error
 
 

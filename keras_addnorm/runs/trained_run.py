@@ -179,8 +179,11 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         reason = str(error)
     raise UserError(
-        f"The model's configuration {str(path)!r} cannot be read: {reason}. Expected the file that "
-        "a training writes. Copy it again from where it is whole; train --resume writes it, too."
+        f"The model's configuration {str(path)!r} cannot be read ({reason.rstrip('.')}). Expected "
+        "the file that a training writes. If it names a scheme, a norm or the like of your own, "
+        "import the module that registers it, and call keras_addnorm.cli.main([...]) from a "
+        "program of yours. If it is damaged, copy it again from where it is whole; train --resume "
+        "writes it, too."
     )
 
 

@@ -249,6 +249,17 @@ class ResidualPlan:
     query_key_init_gain: float = 1.0
     post_norm_gain: float = 1.0
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of what `AddNorm` makes for the scheme."""
+        scales = ("branch_scale", "skip_scale")
+        own: tuple[ExtraLayer | LearnedArray, ...] = (*self.extra_layers, *self.arrays)
+        return (
+            *self.norm_slots,
+            *(name for name in scales if getattr(self, name) is not None),
+            *(part.name for part in own),
+        )
+
     def __post_init__(self) -> None:
         if unknown := [slot for slot in self.norm_slots if slot not in get_args(NormSlot)]:
             raise ArgumentError(
@@ -257,9 +268,7 @@ class ResidualPlan:
                 "A norm elsewhere is an ExtraLayer.",
                 value=unknown,
             )
-        own: tuple[ExtraLayer | LearnedArray, ...] = (*self.extra_layers, *self.arrays)
-        names = [*self.norm_slots, *(part.name for part in own)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted({name for name in self.parts if self.parts.count(name) > 1}):
             raise ArgumentError(
                 "Each part of a plan needs a name of its own, because weight files know it by "
                 "that.",
@@ -285,13 +294,21 @@ class ResidualParts:
     def __init__(self, plan: ResidualPlan, padding_mask: Tensor | None = None, **made: Any) -> None:
         self.plan = plan
         self.padding_mask = padding_mask
-        self.__dict__.update(made)
+        self._made = made
+        self._used: set[str] = set()
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The names of the parts that the scheme has asked for."""
+        return frozenset(self._used)
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for what is not there.
-        asked_for = [part for part in self.__dict__ if part not in ("plan", "padding_mask")]
+        made = self.__dict__.get("_made", {})
+        if name in made:
+            self._used.add(name)
+            return made[name]
         raise AttributeError(
             f"The scheme used the part '{name}', which its plan does not ask for. Expected one of "
-            f"{asked_for}. Add it to the ResidualPlan: norms to norm_slots, learned factors as "
+            f"{list(made)}. Add it to the ResidualPlan: norms to norm_slots, learned factors as "
             "branch_scale or skip_scale, anything else to arrays or extra_layers."
         )

@@ -424,7 +424,10 @@ def test_the_recipes_are_configurations(languages):
         (["evaluate", "--run-dir", "DIR"], "is not a run directory"),
         (["translate", "--run-dir", "DIR", "text"], "is not a run directory"),
         (["translate", "--model", "DIR", "text"], "There is no exported model"),
-        (["translate", "A dog.", "text"], "'A dog.' is not a run directory: it has no 'config"),
+        (
+            ["translate", "A dog.", "text"],
+            "'A dog.' is not a run directory: there is nothing",
+        ),
         (["translate", "--model", "DIR", "--num-beams", "2", "a"], "inside: --num-beams cannot"),
         (["translate", "--model", "DIR", "--n-best", "2", "a"], "inside: --n-best cannot"),
         (["evaluate", "--run-dir", "RUN", "--set", "model.hidden_dim=3"], "has no setting 'model."),

@@ -100,7 +100,8 @@ def test_the_digest_of_a_run_changes_with_the_format_only(nllb):
 
 
 def test_languages_are_asked_for_and_looked_up(nllb, marian):
-    with pytest.raises(ValueError, match=r"needs the source language.*'eng_Latn', 'deu_Latn'"):
+    both = r"the source and the target language.*'eng_Latn', 'deu_Latn'.*source_lang.*target_lang"
+    with pytest.raises(ValueError, match=both):
         _ = nllb.bound_format
     with pytest.raises(ValueError, match="needs the target language"):
         _ = nllb.with_languages("eng_Latn").bound_format

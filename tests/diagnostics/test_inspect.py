@@ -220,6 +220,7 @@ def test_a_single_add_norm():
     assert (item.name, item.stack, item.layer, item.kind) == ("join", "", "", "join")
     assert item.weight_gradient_norm is None
     assert "join" in str(report)
+    assert "No dL/dw: the sublayer has no weights to train, or AddNorm is called" in str(report)
 
 
 def test_attention_maps_of_a_sentence(model):

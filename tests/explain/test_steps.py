@@ -116,3 +116,6 @@ def test_a_merge_of_ones_own_without_its_steps_is_refused():
         steps_of(HalfOfTheBranch(), plan)
     operations = [step.operation for step in steps_of(WithSteps(), plan)]
     assert operations == ["sublayer", "scale", "add"]
+    normed = schemes.ResidualPlan(norm_slots=("post_norm",))
+    with pytest.raises(ValueError, match=r"leave out the part 'post_norm'.*weight='post_norm'"):
+        steps_of(WithSteps(), normed)

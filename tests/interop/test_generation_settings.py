@@ -181,6 +181,13 @@ def test_settings_of_another_type_are_named_at_once():
         assert problem in str(error.value)
 
 
+@pytest.mark.parametrize("settings", [{"bad_words_ids": [[11]]}, {"suppress_tokens": [3, 11]}])
+def test_forbidden_tokens_that_the_vocabulary_lacks_are_refused_at_once(settings):
+    assert GenerationSettings.of(settings, 64, vocabulary_size=12).constraints
+    with pytest.raises(ValueError, match=r"outside the vocabulary. Expected ids from 0 to 10"):
+        GenerationSettings.of(settings, 64, vocabulary_size=11)
+
+
 LENGTHS = [
     {},
     {"max_new_tokens": 5},

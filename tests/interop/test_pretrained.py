@@ -420,13 +420,20 @@ def test_all_settings_that_do_not_fit_are_named_at_once(marian_folder, tmp_path)
         ("nllb-moe", r"'nllb-moe' cannot be loaded: it needs a mixture of experts"),
         ("fsmt", r"texts split by Moses' rules and BPE"),
         ("whisper", r"needs sound in place of text"),
-        ("llama", r"names no family.*Expected a model_type among marian, .*Received: 'llama'"),
+        ("mvp", r"family 'mvp' are not read here\. Expected a model_type among marian, .*: 'mvp'"),
         (None, r"names no family.*Received: None"),
     ],
 )
 def test_other_families_are_refused_by_name(marian_folder, tmp_path, model_type, reason):
     folder = with_settings(marian_folder, tmp_path, model_type=model_type)
     with pytest.raises(ValueError, match=reason):
+        load_pretrained(folder)
+
+
+def test_a_family_with_code_of_its_own_is_refused(marian_folder, tmp_path):
+    own = {"model_type": "IndicTrans", "auto_map": {"AutoConfig": "configuration.IndicTransConfig"}}
+    folder = with_settings(marian_folder, tmp_path, **own)
+    with pytest.raises(ValueError, match=r"'IndicTrans' are not read.*auto_map.*is not run here"):
         load_pretrained(folder)
 
 

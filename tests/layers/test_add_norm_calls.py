@@ -168,6 +168,41 @@ def test_a_scheme_of_ones_own_is_asked_what_it_reads():
     np.testing.assert_allclose(array(found), X + 0.5 * X.astype("float64"), **CLOSE)
 
 
+@dataclasses.dataclass(frozen=True)
+class Careless(ResidualScheme):
+    """Asks for more than it uses, or returns what is no stream."""
+
+    returns: str = "the sum"
+    needs_final_norm = False
+
+    def plan(self, position):
+        return ResidualPlan(norm_slots=("pre_norm", "branch_norm"))
+
+    def branch_input(self, x, parts):
+        return x[..., 1:] if self.returns == "less to read" else parts.pre_norm(x)
+
+    def merge(self, residual, branch, parts):
+        if self.returns == "the sum":
+            return residual + branch
+        f = parts.branch_norm(branch)
+        return {"nothing": None, "a pair": (residual, f)}.get(self.returns, (residual + f)[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("returns", "message"),
+    [
+        ("the sum", r"never uses.*parts\.branch_norm in branch_input or merge.*with branch_norm\."),
+        ("nothing", r"method merge of Careless.*shape \(2, 5, 33\).*Received: None.*with return\?"),
+        ("a pair", r"method merge of .*Received: a tuple of 2"),
+        ("less", r"method merge of .*Received: shape \(2, 4, 33\)"),
+        ("less to read", r"method branch_input of .*Received: shape \(2, 5, 32\)"),
+    ],
+)
+def test_a_careless_scheme_of_ones_own_is_refused(returns, message):
+    with pytest.raises(ValueError, match=message):
+        AddNorm(Careless(returns))(X, lambda h: h)
+
+
 @pytest.mark.parametrize("scheme", schemes.names())
 @pytest.mark.parametrize("is_symbolic", [False, True])
 def test_a_stream_alone_is_refused(scheme, is_symbolic):
@@ -198,6 +233,8 @@ def test_an_output_without_a_read_is_refused_where_a_model_is_made():
         ((X, [X]), r"a Keras layer or a function.*Received: a list of 1"),
         ((X, "dense"), r"a Keras layer or a function.*Received: 'dense'"),
         ((X, 0.0), r"a Keras layer or a function.*Received: 0.0"),
+        ((X, keras.layers.MultiHeadAttention(2, 3)), r"'value'.*lambda h: attention\(h, h\)"),
+        ((X, lambda h, memory: h), r"one input.*'memory'.*lambda h: attention\(h, memory\)"),
         ((X, lambda h: (h, h)), r"something else than one tensor.*f, scores = .*a tuple of 2"),
         ((X, lambda h: None), r"something else than one tensor.*Received: None"),
         ((X, lambda h: sublayer), "something else than one tensor"),

@@ -44,7 +44,22 @@ def test_a_call_refuses_them(model, side, value):
     with pytest.raises(ValueError, match=f"A {side} id (lies outside|is no whole number)"):
         model(inputs)
     with pytest.raises(ValueError, match=f"A {side} id"):
-        model([inputs["source"].tolist(), inputs["target"].tolist()])
+        model({name: ids.tolist() for name, ids in inputs.items()})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "received"),
+    [
+        (list(batch().values()), "a list"),
+        (tuple(batch().values()), "a tuple"),
+        ({"target": batch()["target"], "inputs": batch()["source"]}, r"a dict of \['target', 'inp"),
+    ],
+)
+def test_inputs_without_their_names_are_refused(model, inputs, received):
+    calls = {"call": model, "predict": model.predict, "fit": lambda x: model.fit(x, LABELS)}
+    for call in calls.values():
+        with pytest.raises(ValueError, match=rf'Expected {{"source": ids.*Received: {received}'):
+            call(inputs)
 
 
 @pytest.mark.parametrize("side", SIZES)
@@ -171,7 +186,7 @@ def test_labels_are_looked_at(model, value):
     with pytest.raises(ValueError, match="A label id lies outside"):
         model.fit(batch(), labels)
     with pytest.raises(ValueError, match="A label id lies outside"):
-        model.fit(batch(), LABELS, validation_data=(batch(), labels))
+        model.fit(batch(), LABELS, validation_data=[batch(), labels])
 
 
 def test_a_label_that_counts_nowhere_may_be_negative():

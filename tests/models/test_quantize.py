@@ -6,7 +6,7 @@ import pytest
 from filled_models import LABELS, SOURCE, array, batch, tiny_model
 
 from keras_addnorm.diagnostics import prune
-from keras_addnorm.layers import PositionalEmbedding, Projection, TransformerEncoder
+from keras_addnorm.layers import FeedForward, PositionalEmbedding, Projection, TransformerEncoder
 from keras_addnorm.models import Seq2SeqTransformer, fold, merge_lora
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
@@ -174,7 +174,7 @@ def test_f9_a_second_time_and_float16_are_refused():
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented")
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
-def test_f9_layers_in_a_model_of_ones_own():
+def test_f9_layers_in_a_model_of_ones_own(tmp_path):
     """Keras' `Model.quantize` reaches the projections; an embedding is asked itself."""
     ids = np.array([[4, 5, 6, 0], [7, 3, 0, 0]])
     model = keras.Sequential(
@@ -182,13 +182,30 @@ def test_f9_layers_in_a_model_of_ones_own():
             keras.Input((None,), dtype="int32"),
             PositionalEmbedding(11, 6),
             TransformerEncoder(1, num_heads=2, intermediate_dim=7),
+            FeedForward(5),
         ]
     )
     exact = array(model(ids))
     model.quantize("int8")
     model.layers[0].quantize("int8")
     assert {w.dtype for w in model.weights if len(w.shape) == 2} == {"int8"}
-    np.testing.assert_allclose(array(model(ids)), exact, atol=0.3)
+    found = array(model(ids))
+    np.testing.assert_allclose(found, exact, atol=0.3)
+    model.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    assert [w.dtype for w in again.weights] == [w.dtype for w in model.weights]
+    np.testing.assert_array_equal(array(again(ids)), found)
+
+
+def test_f9_a_file_with_another_quantised_layer_is_refused():
+    layer = FeedForward(5)
+    layer.build((None, None, 6))
+    layer.intermediate_projection.quantize("int8")
+    described = layer.get_build_config()
+    (policy,) = described["quantized"].values()
+    described["quantized"] = {"third_projection": policy}
+    with pytest.raises(ValueError, match=r"not in it.*intermediate_projection.*'third_projection'"):
+        FeedForward(5).build_from_config(described)
 
 
 @pytest.mark.slow

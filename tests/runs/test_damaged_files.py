@@ -1,6 +1,7 @@
 """A file of a run that is damaged or lost is named, before anything is written."""
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -137,6 +138,18 @@ def test_what_is_nested_too_deeply_is_named(run, name, text):
     with pytest.raises(UserError, match=r"scores.json' are damaged: it is nested too deeply"):
         (run.path / "scores.json").write_bytes(DEEP)
         run.read_scores()
+
+
+@pytest.mark.parametrize("field", ["scheme", "norm", "activation"])
+def test_a_name_that_nobody_has_registered_here_is_no_damage(run, field):
+    with run.manifest.rewriting(run.model):
+        values = {**json.loads(run.model.read_text()), field: "mine"}
+        run.model.write_text(json.dumps(values))
+    remedy = r"import the module that registers it, and call keras_addnorm\.cli\.main"
+    with pytest.raises(
+        UserError, match=rf"no such .*'mine('|'\. .*\?)\)\. Expected the .*{remedy}"
+    ):
+        load_run(run)
 
 
 def test_a_change_that_is_meant_is_taken_with_no_verify(run):

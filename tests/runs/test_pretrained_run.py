@@ -199,7 +199,7 @@ def test_a_loaded_model_is_written_a_part_of_a_weight_at_a_time(folder, tmp_path
 
 
 def test_what_cannot_be_imported(folder, tmp_path):
-    with pytest.raises(UserError, match=r"needs the source language"):
+    with pytest.raises(UserError, match=r"needs the source and the target language"):
         import_pretrained(str(folder), tmp_path / "run")
     with pytest.raises(UserError, match=r"has no piece 'german'"):
         import_pretrained(
@@ -224,7 +224,8 @@ def test_the_command(folder, tmp_path, capsys):
     assert config.evaluation.search().strategy == load_pretrained(folder).generation.with_beams(3)
     elsewhere = [*arguments[:3], str(tmp_path / "other")]
     assert cli.main(elsewhere) == 2
-    assert "as --source-language. Received: none" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "as --source-language, and the other, as --target-language. Received: neither" in err
     assert cli.main(arguments) == 2
     assert "exists. Expected the name of a new folder" in capsys.readouterr().err
 

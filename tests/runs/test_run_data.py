@@ -212,8 +212,11 @@ def test_f6_a_test_file_that_is_no_part_of_the_data(spa, tmp_path):
     assert load_texts(config, str(other), keep_every_pair=True) == (["x", "", "z"], ["y", "", "w"])
     with pytest.raises(UserError, match=r"spa.txt has no split 'other'"):
         load_texts(config, "other")
-    with pytest.raises(UserError, match=r"no split 'test'. .*'validation'; .*--split test.tsv"):
-        load_texts(config, "test", keep_every_pair=True)
+    for split in ("test", "test[:3]"):
+        with pytest.raises(
+            UserError, match=r"no test set. .*no split 'test'. .*'train'.*split=validation.*tsv"
+        ):
+            load_texts(config, split, keep_every_pair=True)
 
 
 def test_what_is_found_while_reading_is_an_error_of_the_user(tmp_path):

@@ -147,11 +147,17 @@ def test_the_folder_itself_may_be_a_link(directory, tmp_path):
     assert versions.current.number == 5
 
 
-def test_warm_up(tmp_path):
+def test_warm_up(tmp_path, caplog):
     write_version(tmp_path, 1, warm_up=["a", "b"])
     write_version(tmp_path, 2, warm_up=["a", "bad"])
     versions = Versions(Settings(tmp_path, "model"))
-    versions.refresh()
+    with caplog.at_level("INFO", "keras_addnorm"):
+        versions.refresh()
+    said = [record.getMessage() for record in caplog.records]
+    (note,) = (line for line in said if line.startswith("Version 1"))
+    assert "--no-warm-up" in note
+    progress = [line for line in said[said.index(note) :] if line.startswith("Warm-up")]
+    assert progress == [f"Warm-up request {i} of 2, to 'serving_default' ..." for i in (1, 2)]
     assert versions.current.number == 1
     (refused,) = versions.states("model", 2)
     assert "a bad text" in refused.error_message
@@ -192,7 +198,9 @@ def test_a_computation_ends_with_its_time_and_a_warm_up_takes_it(directory):
     assert version is not None and version.number == 1
     with pytest.raises(ServingError, match="DEADLINE_EXCEEDED"):
         version.signatures["slow"]({"texts": np.array(["a"], object)})
-    assert version.warm_up(directory / "1" / WARM_UP) == 1  # the session goes on
+    said = []
+    version.warm_up(directory / "1" / WARM_UP, lambda *now: said.append(now))
+    assert said == [(1, 1, "slow")]  # the session goes on
 
 
 def test_nothing_is_unpickled_or_run(directory, tmp_path):

@@ -112,8 +112,12 @@ def of_settings(settings: Mapping[str, Any]) -> Family:
             f"is not there in keras_addnorm. Expected one of {', '.join(names())}."
         )
     if name not in names():
+        own_code = " It needs Python code of its own (auto_map), which is not run here."
         raise ArgumentError(
-            "The config names no family that is known here.",
+            "The config names no family."
+            if not isinstance(name, str)
+            else f"Models of the family {name!r} are not read here."
+            f"{own_code if 'auto_map' in settings else ''}",
             f"a model_type among {', '.join(names())}",
             value=name,
         )

@@ -189,6 +189,9 @@ class GenerationSettings:
         max_length = max(1, min(asked, longest))
         require_scores(getattr(strategy, "length_penalty", NoPenalty()), max_length)
         constraints = _constraints(values, end_id)
+        for rule in constraints:
+            if isinstance(rule, ForbiddenTokens) and vocabulary_size is not None:
+                rule.check(vocabulary_size, max_length)
         not_followed = list(_not_followed(values, strategy))
         if not constraints and not_followed == [_RENORMALIZES]:
             # Where no token is ruled out, the probabilities of all add up to one already.

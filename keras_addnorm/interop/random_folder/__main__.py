@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from keras_addnorm.interop.random_folder import make_random_folder, names
@@ -19,7 +20,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the folder to make")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
-    print(make_random_folder(given.name, given.folder, seed=given.seed))
+    folder = make_random_folder(given.name, given.folder, seed=given.seed)
+    print(
+        f"Wrote {folder}: a folder as of '{given.name}', with random weights.\n"
+        f"Next: keras-addnorm import {shlex.quote(str(folder))} runs/{given.name}\n"
+        "It says which flags this kind needs: languages, or --family."
+    )
 
 
 if __name__ == "__main__":

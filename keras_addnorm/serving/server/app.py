@@ -113,6 +113,7 @@ class Server:
         if rpc is not None:
             await rpc.start()
         web_task = asyncio.create_task(web.serve([listener]))
+        _log.info("Will answer at %s, once a version is loaded.", self._url)
         try:
             await self._watch_until_stopped(health)
         finally:
@@ -178,9 +179,13 @@ class Server:
                 ),
             )
         self._ready.set()
-        _log.info("Ready: http://%s:%d/", self.settings.host, self.port)
+        _log.info("Ready: %s", self._url)
         if self.grpc_port is not None:
             _log.info("Ready: gRPC at %s:%d", self.settings.host, self.grpc_port)
+
+    @property
+    def _url(self) -> str:
+        return f"http://{_bracketed(self.settings.host)}:{self.port}/"
 
     def _web_config(self) -> uvicorn.Config:
         return uvicorn.Config(

@@ -168,12 +168,17 @@ class LoadedVersion:
         self.signature_defs = dict(loaded.signature_def)
         self.signatures = self._signatures(timeout)
 
-    def warm_up(self, path: Path) -> int:
-        """Computes a file's requests, so that no user waits; returns their number."""
-        count = 0
+    def warm_up(self, path: Path, say: Callable[[int, int, str], None]) -> None:
+        """Computes a file's requests, so that no user waits.
+
+        Args:
+            path: The file.
+            say: Is told before each request: its number, how many there are, and its signature.
+        """
         # No timeout: a warm-up is for what is slow the first time.
         signatures = self._signatures(timeout=None)
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+        for number, record in enumerate(records, 1):
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             signature = signatures.get(request.model_spec.signature_name or DEFAULT_SIGNATURE)
             if signature is None:
@@ -184,9 +189,8 @@ class LoadedVersion:
                 )
             inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
             signature.check(inputs)
+            say(number, len(records), signature.name)
             signature(inputs)
-            count += 1
-        return count
 
     def _signatures(self, timeout: float | None) -> dict[str, Signature]:
         return {

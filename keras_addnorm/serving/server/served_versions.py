@@ -6,6 +6,8 @@ import ctypes
 import dataclasses
 import gc
 import logging
+import math
+import time
 import weakref
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from keras_addnorm.serving.server.settings import Settings
 from keras_addnorm.serving.versions import existing_versions, require_intact
 
 _log = logging.getLogger(__name__)
+_PROGRESS_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,9 +132,11 @@ class Versions:
             require_intact(path)
         version = LoadedVersion(path, settings.timeout, settings.intra_op_threads)
         if settings.warm_up and (path / WARM_UP).is_file():
-            _log.info("Version %d answers its warm-up requests first.", version.number)
-            count = version.warm_up(path / WARM_UP)
-            _log.info("Version %d has answered %d warm-up requests.", version.number, count)
+            _log.info(
+                "Version %d answers its warm-up requests first; --no-warm-up serves without.",
+                version.number,
+            )
+            version.warm_up(path / WARM_UP, _Progress())
         return version
 
     def _refuse(self, version: int, error: Exception) -> None:
@@ -153,6 +158,19 @@ class Versions:
             if version not in found and version != served and state.state == "END":
                 del self._states[version]
                 self._refused.pop(version, None)
+
+
+class _Progress:
+    """Logs the first of a version's warm-up requests, the last, and some between."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+
+    def __call__(self, number: int, count: int, signature: str) -> None:
+        if number < count and time.monotonic() - self._last < _PROGRESS_SECONDS:
+            return
+        self._last = time.monotonic()
+        _log.info("Warm-up request %d of %d, to '%s' ...", number, count, signature)
 
 
 def give_memory_back() -> None:
