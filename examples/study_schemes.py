@@ -1,6 +1,6 @@
 """Every residual scheme on translation: trained alike, with its own learning rate, and looked into.
 
-python examples/study_schemes.py --minutes 60    # goes on where it was stopped; ten hours in all
+python examples/study_schemes.py --minutes 60    # resumes; ten hours in all
 python examples/study_schemes.py --page          # writes the page from what is on record
 python examples/study_schemes.py --quick         # only tries that it runs
 

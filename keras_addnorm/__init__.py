@@ -47,6 +47,24 @@ _FROM_SUBPACKAGES = {
     "Seq2SeqTransformer": "models",
 }
 
+# What is looked for here and stands in a subpackage.
+_LOOKED_FOR = {
+    "Search": "decoding",
+    "translate": "decoding",
+    "Tokenizer": "data",
+    "TokenizerPair": "data",
+    "load_translation": "data",
+    "make_training_dataset": "data",
+    "inspect": "diagnostics",
+    "load_pretrained": "interop",
+    "save_pretrained": "interop",
+    "RunConfig": "runs",
+    "load_run": "runs.trained_run",
+    "train": "runs.train",
+    "export_saved_model": "serving",
+    "load_translator": "serving",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Imports a subpackage, or a class of one, when it is first used."""
@@ -54,7 +72,10 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"{__name__}.{_FROM_SUBPACKAGES[name]}"), name)
     if name in _SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not imported, as few need them and a subpackage may take seconds.
+    home = _LOOKED_FOR.get(name)
+    hint = f" Write `from {__name__}.{home} import {name}`." if home else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}")
 
 
 def __dir__() -> list[str]:

@@ -281,7 +281,7 @@ def test_the_table_has_no_way_round():
         below = {name: rooms for name, rooms in below.items() if name not in ground}
 
 
-EVERY_ROOM = "every room above"
+EVERY_ROOM = "every subpackage above"
 
 
 def page_differences(page: str, house: dict[str, Room]) -> list[str]:

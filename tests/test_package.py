@@ -205,3 +205,15 @@ def test_what_a_program_begins_with_is_found_at_the_top():
     plain = {name for name in dir(keras_addnorm) if not name.startswith("__")}
     assert plain == {*keras_addnorm._SUBPACKAGES, *keras_addnorm._FROM_SUBPACKAGES}
     assert all(hasattr(keras_addnorm, name) for name in plain)
+
+
+def test_what_stands_in_a_subpackage_is_looked_for_at_the_top_in_vain_but_told():
+    import keras_addnorm
+
+    for name, home in keras_addnorm._LOOKED_FOR.items():
+        line = f"from keras_addnorm.{home} import {name}"
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'. Write `{line}`"):
+            getattr(keras_addnorm, name)
+        exec(line, {})
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'\.$"):
+        keras_addnorm.nothing  # noqa: B018 - the attribute is what is tried.

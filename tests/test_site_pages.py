@@ -5,6 +5,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -192,6 +193,21 @@ def test_the_picture_of_schemes_is_what_its_script_draws():
     assert text == draw.picture()
     ElementTree.fromstring(text)
     assert all(f">{one.name}<" in text for one in draw.SCHEMES)
+
+
+@pytest.mark.parametrize(
+    ("path", "boost"),
+    [
+        ("decisions/0010-hash-dropout.md", 0.3),
+        ("repository/benchmarks/HISTORY.md", 0.3),
+        ("add_and_norm.md", None),
+    ],
+)
+def test_the_search_shows_records_and_measurements_last(path, boost):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=path), meta={})
+    rank = script("search_rank").on_page_markdown
+    assert rank("# A page", page=page, config=None, files=None) == "# A page"
+    assert page.meta.get("search", {}).get("boost") == boost
 
 
 def test_formulas_become_mathml_and_nothing_else_does():

@@ -1,11 +1,11 @@
-"""Suggestions for names that are nearly right."""
+"""Suggestions for names that are nearly right, or right in other libraries."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 
 def did_you_mean(unknown: Iterable[Any], known: Iterable[str]) -> str:
@@ -35,3 +35,23 @@ def _plain(name: str) -> str:
 
 def _abbreviated(name: str) -> str:
     return re.sub("norm(ali[sz]ation)?$", "ln", _plain(name))
+
+
+class Elsewhere:
+    """A name that a class has in other libraries; whoever reads it is told what to write here.
+
+    To Python the class has no such attribute: `hasattr` says no.
+
+    Args:
+        instead: A sentence that says what to write.
+    """
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> NoReturn:
+        what = "cannot be called" if self._name == "__call__" else f"has no {self._name!r}"
+        raise AttributeError(f"{owner.__name__} {what}. {self._instead}")

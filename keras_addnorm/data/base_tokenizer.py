@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.suggestions import Elsewhere
 from keras_addnorm.data.added_tokens import AddedToken, Cutter
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.piece_ids import is_filler
@@ -63,6 +64,13 @@ class BaseTokenizer(abc.ABC):
         joins_bytes: Whether a piece may be a part of a character.
         added: As given.
     """
+
+    __call__ = Elsewhere("Write tokenizer.encode(text), or tokenizer.encode_batch(texts).")
+    tokenize = Elsewhere(
+        "Write tokenizer.encode(text); tokenizer.pieces[token].text is the piece of an id."
+    )
+    batch_encode_plus = Elsewhere("Write tokenizer.encode_batch(texts).")
+    batch_decode = Elsewhere("Write tokenizer.decode_batch(ids).")
 
     def __init__(
         self,
@@ -167,6 +175,12 @@ class BaseTokenizer(abc.ABC):
         Raises:
             TypeError: If `text` is not a string.
         """
+        if isinstance(text, list | tuple):
+            raise ArgumentTypeError(
+                expected="one text",
+                remedy="tokenizer.encode_batch(texts) splits several.",
+                received=describe(text),
+            )
         return self._ids_of([utf8_text(text)])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:

@@ -14,6 +14,7 @@ from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
+from keras_addnorm.basics.suggestions import Elsewhere
 from keras_addnorm.basics.text import parse_json, read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
@@ -30,6 +31,16 @@ _FORMAT_FILE = "text_format.json"
 _FILES = ("tokenizer.model", "source.model", "target.model")
 FILES = (*_FILES, _FORMAT_FILE)
 """All that a pair may be saved as."""
+
+_ENCODE = (
+    "It has a tokenizer for each side: write tokenizers.source.encode(text), or "
+    "tokenizers.source.encode_batch(texts). keras_addnorm.decoding.translate(model, tokenizers, "
+    "texts) takes the pair and texts."
+)
+_DECODE = (
+    "It has a tokenizer for each side: write tokenizers.target.decode(ids), or "
+    "tokenizers.target.decode_batch(ids)."
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,12 @@ class TokenizerPair:
     source: BaseTokenizer
     target: BaseTokenizer
     text_format: TextFormat = field(default_factory=TextFormat)
+
+    __call__ = Elsewhere(_ENCODE)
+    encode = Elsewhere(_ENCODE)
+    tokenize = Elsewhere(_ENCODE)
+    decode = Elsewhere(_DECODE)
+    batch_decode = Elsewhere(_DECODE)
 
     def __post_init__(self) -> None:
         for side in ("source", "target"):

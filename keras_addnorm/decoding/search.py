@@ -255,6 +255,8 @@ _OTHER_NAMES = {
     "beam_size": "num_beams",
     "max_new_tokens": "max_length",
     "no_repeat_ngram_size": "constraints=[NoRepeatNgram(3)]",
+    "repetition_penalty": "constraints=[NoRepeatNgram(3)], which forbids to repeat three tokens: "
+    "there is no penalty for repeated ones",
     "prefix": "target_prefix",
     "input_ids": "the ids first, without a name",
 }

@@ -148,7 +148,8 @@ class Report(ReportData):
 
 def _bullet(verdict: Verdict) -> str:
     mark = "+" if verdict.kind == "healthy" else "!"
-    lines = [f"{mark} {verdict.text}", f"  Threshold: {verdict.threshold}.", f"  {verdict.advice}"]
+    threshold = f"  Threshold: {verdict.threshold}." if verdict.threshold else ""
+    lines = [f"{mark} {verdict.text}", threshold, f"  {verdict.advice}"]
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 

@@ -223,7 +223,7 @@ class Verdict:
             is nothing else to say.
         sublayers: The sublayers that it is about, the worst first.
         text: What was found and what it means.
-        threshold: The threshold behind it, in words.
+        threshold: The threshold behind it, in words; empty of `"healthy"`.
         advice: What to do about it.
     """
 
@@ -234,7 +234,8 @@ class Verdict:
     advice: str
 
     def __str__(self) -> str:
-        return f"{self.text} ({self.threshold}) {self.advice}".rstrip()
+        threshold = f"({self.threshold})" if self.threshold else ""
+        return " ".join(filter(None, (self.text, threshold, self.advice)))
 
 
 @dataclasses.dataclass(frozen=True)

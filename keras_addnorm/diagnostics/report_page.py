@@ -207,10 +207,13 @@ def _verdict(verdict: Verdict) -> str:
         names = f"<details><summary>All {len(verdict.sublayers)}</summary>{listed}</details>"
     good = " healthy" if verdict.kind == "healthy" else ""
     headline = html.escape(_HEADLINES.get(verdict.kind, verdict.kind))
+    threshold = ""
+    if verdict.threshold:
+        threshold = f'<p class="threshold">Threshold: {html.escape(verdict.threshold)}.</p>'
     return (
         f'<article class="verdict{good}"><h3>{headline}</h3>'
         f"<p>{html.escape(verdict.text)}</p><p>{html.escape(verdict.advice)}</p>"
-        f'<p class="threshold">Threshold: {html.escape(verdict.threshold)}.</p>{names}</article>'
+        f"{threshold}{names}</article>"
     )
 
 

@@ -47,7 +47,7 @@ def _healthy(sublayers: Sublayers) -> Verdict:
         kind="healthy",
         sublayers=(),
         text=f"Nothing stands out in {len(sublayers)} sublayers.",
-        threshold="no number beyond its threshold",
+        threshold="",
         advice="",
     )
 

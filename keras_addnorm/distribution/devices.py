@@ -55,7 +55,16 @@ class OneDevice(Devices):
         return contextlib.nullcontext()
 
     def __str__(self) -> str:
-        return "one device"
+        return f"one device ({_kind_of_device()})"
+
+
+def _kind_of_device() -> str:
+    """CPU, GPU or TPU: where Keras computes when nothing else is asked for."""
+    if keras.backend.backend() == "torch":  # For it Keras lists no devices.
+        kind = str(keras.ops.zeros(()).device.type)
+    else:
+        kind = keras.distribution.list_devices()[0].partition(":")[0]
+    return kind.upper()
 
 
 class MirroredDevices(Devices):

@@ -11,6 +11,7 @@ import keras
 from keras_addnorm import decoding, norms, schemes
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.garbage import old_objects_exempt
+from keras_addnorm.basics.suggestions import Elsewhere
 from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.generate import generate_with
 from keras_addnorm.decoding.search import takes_search
@@ -70,6 +71,11 @@ class Seq2SeqTransformer(keras.Model):
     Reference:
         Vaswani et al., "Attention Is All You Need", 2017, figure 1.
     """
+
+    from_preset = Elsewhere(
+        "Write Seq2SeqTransformer(Seq2SeqConfig.preset(name)); it has no trained weights."
+    )
+    from_pretrained = Elsewhere("Write keras_addnorm.interop.load_pretrained(folder).model.")
 
     def __init__(self, config: Seq2SeqConfig | dict[str, Any], *graph: Any, **kwargs: Any) -> None:
         if graph:

@@ -85,7 +85,7 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
             *([ProgressLines(say, position, training.epochs)] if says_how_far else []),
             keras.callbacks.LambdaCallback(
                 on_epoch_end=lambda epoch, logs: say(
-                    epoch_line(recorder.rows, training.epochs, recorder.compiling)
+                    epoch_line(recorder.rows[-1], training.epochs, recorder.seconds_an_epoch())
                 )
             ),
         ),

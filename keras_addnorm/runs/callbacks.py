@@ -22,6 +22,8 @@ from keras_addnorm.training.resume import TrainingPosition
 
 # As many as a training compiles, or a few more.
 _FEW_BATCHES = 10
+# Drawing takes seconds, which a small data set has epochs of.
+_SECONDS_BETWEEN_CURVES = 30.0
 
 
 def typical_seconds(batches: Sequence[float]) -> float:
@@ -41,10 +43,11 @@ class RunRecorder(keras.callbacks.Callback):
     """Writes best weights, log and curves at the end of each epoch.
 
     Unlike `CSVLogger` and `ModelCheckpoint` it never leaves half a file behind, and on resuming it
-    drops rows that are younger than the checkpoint. A run may thus be killed at any moment.
+    drops rows that are younger than the checkpoint. A run may thus be killed at any moment. Curves
+    are drawn at most every 30 seconds; `draw_curves` draws what is left at the end.
 
-    `compiling` has, for each epoch of this process, the seconds that compilation took of it.
-    Columns it adds to the log: `seconds` (the whole epoch, validation included),
+    Columns it adds to the log: `seconds` (the whole epoch, validation included, files that are
+    written at its end not),
     `examples_per_second`, `tokens_per_second` (source and target tokens without padding), `padding`
     (its share of the label positions) and `peak_memory_mib`.
 
@@ -63,10 +66,14 @@ class RunRecorder(keras.callbacks.Callback):
         self.report = report
         self.best = best
         self.rows = [row for row in directory.read_log() if row["epoch"] < first_epoch]
-        self.compiling: dict[int, float] = {}
         self._started: float | None = None
         self._before = 0.0
         self._batches: list[float] = []
+        self._validation_batches: list[float] = []
+        self._lap = 0.0
+        self._laps: list[float] = []
+        self._drawn = -math.inf
+        self._is_drawn = True
 
     def memory(self) -> dict[str, float]:
         """Returns the seconds of the epoch so far, for a checkpoint inside of it; else 0."""
@@ -80,9 +87,12 @@ class RunRecorder(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts the clock."""
-        self._started = time.perf_counter() - self._before
+        now = time.perf_counter()
+        self._started = now - self._before
+        if not self._laps:
+            self._lap = self._started
         self._before = 0.0
-        self._batches = []
+        self._batches, self._validation_batches = [], []
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts the clock of a batch."""
@@ -92,12 +102,18 @@ class RunRecorder(keras.callbacks.Callback):
         """Stops the clock of a batch."""
         self._batches[-1] += time.perf_counter()
 
+    def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Starts the clock of a batch of the validation."""
+        self._validation_batches.append(-time.perf_counter())
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Stops the clock of a batch of the validation."""
+        self._validation_batches[-1] += time.perf_counter()
+
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes the epoch's row of the log, the curves, and the weights if it is a best epoch."""
         seconds = self.memory()["epoch_seconds"]
         self._started = None
-        usual = typical_seconds(self._batches) * len(self._batches)
-        self.compiling[epoch] = max(0.0, sum(self._batches) - usual)
         tokens = self.report.source_tokens + self.report.target_tokens
         row = {
             "epoch": epoch,
@@ -111,7 +127,37 @@ class RunRecorder(keras.callbacks.Callback):
         self.rows.append(row)
         self.best.keep(self.model, self.directory, self.rows)
         self.directory.write_log(self.rows)
+        self._is_drawn = False
+        if time.perf_counter() - self._drawn >= _SECONDS_BETWEEN_CURVES:
+            self.draw_curves()
+        now = time.perf_counter()
+        self._laps.append(now - self._lap)
+        self._lap = now
+
+    def draw_curves(self) -> None:
+        """Draws the curves if the log has a row that they do not show."""
+        if self._is_drawn:
+            return
         plot_curves(self.directory.log, self.directory.curves)
+        self._is_drawn, self._drawn = True, time.perf_counter()
+
+    def seconds_an_epoch(self) -> float | None:
+        """Returns how long an epoch takes with all that is written, or None if it is not known yet.
+
+        A process compiles in its first epoch. Of many batches, those that were compiled stand out;
+        of few, the next epoch has to show how long one takes.
+        """
+        if len(self._laps) != 1:
+            return statistics.fmean(self._laps[1:][-3:]) if self._laps else None
+        if len(self._batches) < _FEW_BATCHES:
+            return None
+        # A batch of the validation takes no longer than one of the training.
+        usual = typical_seconds(self._batches)
+        compiling = sum(
+            max(0.0, sum(batches) - usual * len(batches))
+            for batches in (self._batches, self._validation_batches)
+        )
+        return max(0.0, self._laps[0] - compiling)
 
 
 class ProgressLines(keras.callbacks.Callback):

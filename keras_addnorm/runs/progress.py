@@ -18,27 +18,26 @@ def duration(seconds: float) -> str:
     return f"{seconds} s"
 
 
-def epoch_line(
-    rows: Sequence[Mapping[str, float]], epochs: int, compiling: Mapping[int, float] | None = None
-) -> str:
+def epoch_line(row: Mapping[str, float], epochs: int, seconds_an_epoch: float | None) -> str:
     """Writes how fast the last epoch was and how long the rest will take.
 
     Args:
-        rows: The log so far.
+        row: The epoch's row of the log.
         epochs: How many epochs there are to be.
-        compiling: The seconds of an epoch that are not needed again.
+        seconds_an_epoch: How long one takes; None if the first one cannot tell.
 
     Returns:
         The line.
     """
-    row, recent, once = rows[-1], rows[-3:], compiling or {}
     done = int(row["epoch"]) + 1
-    seconds = sum(one["seconds"] - once.get(int(one["epoch"]), 0.0) for one in recent)
-    left = (epochs - done) * seconds / len(recent)
+    examples = f"{row['examples_per_second']:,.0f}"
+    if seconds_an_epoch is None and done < epochs:
+        left = "most of it compiled; the next epoch shows how much time is left."
+    else:
+        left = f"{duration((epochs - done) * (seconds_an_epoch or 0.0))} left."
     return (
-        f"Epoch {done} of {epochs}: {row['examples_per_second']:,.0f} examples/s, "
-        f"{row['tokens_per_second']:,.0f} tokens/s, {row['padding']:.1%} padding; "
-        f"{duration(left)} left."
+        f"Epoch {done} of {epochs}: {examples} example{'' if examples == '1' else 's'}/s, "
+        f"{row['tokens_per_second']:,.0f} tokens/s, {row['padding']:.1%} padding; {left}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.fields import Setting, list_settings
+from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings
@@ -30,5 +31,15 @@ def serve(directory: str | Path, **settings: Any) -> None:
         Server(Settings(to_path(directory), **settings)).run()
     except UserError:
         raise
+    except FileNotFoundError as error:
+        raise UserError(f"{error}{_of_a_run(to_path(directory))}") from error
     except (OSError, ValueError, ServingError) as error:
         raise UserError(str(error)) from error
+
+
+def _of_a_run(directory: Path) -> str:
+    """What to do first where a run directory is to be served."""
+    if not RunDirectory(directory).config.exists():
+        return ""
+    export = f"keras-addnorm export {directory} saved_models/{directory.resolve().name}"
+    return f" This is a run: `{export}` makes what can be served."

@@ -99,15 +99,18 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
     if training.jit_compile and state.epoch < training.epochs:
         prepared.say("The first batch of each length is compiled, which takes a while once.")
     with callbacks.stop_request.listening() if alone else contextlib.nullcontext():
-        prepared.model.fit(
-            prepared.training_data,
-            validation_data=prepared.validation_data,
-            initial_epoch=training.epochs if has_stopped(state, training) else state.epoch,
-            epochs=training.epochs,
-            verbose=verbose,
-            shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
-            callbacks=callbacks.in_order,
-        )
+        try:
+            prepared.model.fit(
+                prepared.training_data,
+                validation_data=prepared.validation_data,
+                initial_epoch=training.epochs if has_stopped(state, training) else state.epoch,
+                epochs=training.epochs,
+                verbose=verbose,
+                shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
+                callbacks=callbacks.in_order,
+            )
+        finally:  # A training that is stopped shows its epochs, too.
+            callbacks.recorder.draw_curves()
     return callbacks
 
 

@@ -511,6 +511,24 @@ def test_the_guide_does_not_cover_what_it_speaks_of(browser, size):
         assert wrong == []
 
 
+LOOK = """() => {
+  const body = getComputedStyle(document.body);
+  const shown = (one) => document.querySelector(one).getClientRects().length > 0;
+  return [body.fontSize, body.backgroundColor, shown("#tour"), shown(".stacks")];
+}"""
+
+
+def test_it_is_larger_on_a_projector_and_plain_on_paper(browser):
+    wide = {"viewport": {"width": 1920, "height": 1080}}
+    for opened in open_page(browser, READY, **wide, color_scheme="dark"):
+        assert opened.evaluate(LOOK) == ["20px", "rgb(19, 22, 27)", True, True]
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 1920
+        opened.set_viewport_size({"width": 1280, "height": 900})
+        assert opened.evaluate(LOOK)[0] == "16px"
+        opened.emulate_media(media="print", color_scheme="dark")
+        assert opened.evaluate(LOOK) == ["16px", "rgb(255, 255, 255)", False, True]
+
+
 def test_the_numbers_of_the_guide_are_those_of_the_models(browser, ready_models):
     models = {described["scheme"]: described for described, _ in ready_models}
     for opened in open_page(browser, READY):

@@ -399,6 +399,18 @@ def test_other_data_are_not_cut_as_those_of_the_run_to_start_from(monkeypatch, t
     assert same == other.replace({"training.start_from": str(tmp_path / "other")})
 
 
+def test_a_run_that_starts_from_another_has_a_warm_up_of_its_own(monkeypatch, tmp_path):
+    """The first run's is that of its number of updates, and may be longer than all the new ones."""
+    other = RunConfig().replace({"training.warmup_steps": 700, "training.beta_2": 0.9})
+    RunDirectory(tmp_path / "other").write_config(other)
+    start = ("--run-dir", tmp_path / "new", "--start-from", tmp_path / "other")
+    for flags, steps in (((), None), (("--warmup-steps", "5"), 5)):
+        training = _resolved(monkeypatch, *start, *flags).training
+        assert (training.warmup_steps, training.beta_2) == (steps, 0.9)
+    own = ("--run-dir", tmp_path / "other", "--epochs", "9")
+    assert _resolved(monkeypatch, *own).training.warmup_steps == 700
+
+
 @pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
 def test_the_recipes_are_configurations(languages):
     name = f"multi30k_{'_'.join(languages)}.toml"

@@ -348,3 +348,29 @@ def test_bad_pairs(tmp_path):
         TokenizerPair.train([("a", "b"), "cd"])
     with pytest.raises(TypeError, match="int 7 at position 0"):
         TokenizerPair.train([("a", 7)])
+
+
+@pytest.mark.parametrize(
+    ("guess", "answer"),
+    [
+        (lambda pair: pair(["a"]), "TokenizerPair cannot be called.*tokenizers.source.encode"),
+        (lambda pair: pair.encode("a"), "no 'encode'.*tokenizers.source.encode"),
+        (lambda pair: pair.tokenize("a"), "no 'tokenize'.*tokenizers.source.encode"),
+        (lambda pair: pair.decode([5]), "no 'decode'.*tokenizers.target.decode"),
+        (lambda pair: pair.batch_decode([[5]]), "no 'batch_decode'.*tokenizers.target.decode"),
+        (lambda pair: pair.source("a"), "Tokenizer cannot be called.*tokenizer.encode"),
+        (lambda pair: pair.source.tokenize("a"), "no 'tokenize'.*tokenizer.encode"),
+        (lambda pair: pair.source.batch_encode_plus(["a"]), "tokenizer.encode_batch"),
+        (lambda pair: pair.source.batch_decode([[5]]), "no 'batch_decode'.*tokenizer.decode_batch"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(guess, answer):
+    pair = TokenizerPair.joint(_small_tokenizer())
+    with pytest.raises(AttributeError, match=answer):
+        guess(pair)
+    assert not hasattr(pair, "encode")
+
+
+def test_several_texts_are_not_one():
+    with pytest.raises(TypeError, match=r"Received: list \['a'\]. tokenizer.encode_batch\(texts\)"):
+        _small_tokenizer().encode(["a"])

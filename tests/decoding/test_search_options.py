@@ -94,6 +94,7 @@ def test_the_numbers_of_a_card_are_plain():
         ("temperature", r"Write a strategy that has it: Sample\(temperature=...\)"),
         ("max_new_tokens", "Write max_length"),
         ("num_return_sequences", r"Write a strategy that returns several: Beam\(4, num_return=4\)"),
+        ("repetition_penalty", r"Write constraints=\[NoRepeatNgram\(3\)\]"),
         ("constraint", "Did you mean 'constraints'"),
     ],
 )

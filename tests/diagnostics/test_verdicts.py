@@ -49,6 +49,9 @@ def test_fresh_models_are_healthy(scheme):
     report = _inspect(_fresh(scheme=scheme))
     assert _kinds(report) == ["healthy"], report
     assert report.is_healthy
+    # A threshold stands behind a finding; here there is none.
+    assert "Threshold" not in str(report) and 'class="threshold"' not in report.to_html()
+    assert str(report.verdicts[0]) == report.verdicts[0].text
 
 
 def _scale(weight, factor):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -120,6 +121,11 @@ def test_what_cannot_be_divided_is_refused(found):
         distribution.require_divisible({"num_heads": 6, "width": 8, "vocabulary": 7}, devices=4)
     assert "width" not in str(refused.value)
     distribution.require_divisible({"num_heads": 6}, devices=3)
+
+
+def test_one_device_says_its_kind(monkeypatch):
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["tpu:0", "tpu:1"])
+    assert str(distribution.get("none")) == "one device (TPU)"
 
 
 def test_unknown_and_impossible_choices():

@@ -162,6 +162,15 @@ def test_f1_weights_that_have_no_place_in_the_copy_are_refused():
         rebuild(model)
 
 
+def test_another_model_is_told_how_its_lora_is_merged():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.layers[0].enable_lora(1)
+    with pytest.raises(
+        TypeError, match=r"LoRA is merged by model.save\(path\) and keras.models.load_model\(path\)"
+    ):
+        merge_lora(model)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "jit_compile"), [*zip(OPTIONS, (True, False, True), strict=True)]

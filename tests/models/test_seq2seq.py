@@ -356,3 +356,12 @@ def test_a_preset_builds(name):
     encoder = 4 * (attention + feed_forward + 2 * norm)
     decoder = 4 * (2 * attention + feed_forward + 3 * norm)
     assert model.count_params() == encoder + decoder + 2 * norm + 128 * (V_SOURCE + V_TARGET)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("from_preset", "Seq2SeqConfig.preset"), ("from_pretrained", "interop.load_pretrained")],
+)
+def test_constructors_of_other_libraries_are_answered_with_ours(name, answer):
+    with pytest.raises(AttributeError, match=f"Seq2SeqTransformer has no '{name}'. .*{answer}"):
+        getattr(Seq2SeqTransformer, name)

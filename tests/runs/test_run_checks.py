@@ -301,10 +301,15 @@ def test_a_line_an_epoch_and_a_summary(tmp_path):
         padding=[0.125, 0.125],
         peak_memory_mib=[512.0, 640.0],
     )
-    assert epoch_line(log, epochs=12) == (
+    assert epoch_line(log[1], 12, 40.0) == (
         "Epoch 2 of 12: 2,346 examples/s, 45,678 tokens/s, 12.5% padding; 6 min 40 s left."
     )
-    assert epoch_line(log, 12, compiling={1: 20.0}).endswith(" 5 min 00 s left.")
+    slow = log[1] | {"examples_per_second": 1.3}
+    assert epoch_line(slow, 12, None) == (
+        "Epoch 2 of 12: 1 example/s, 45,678 tokens/s, 12.5% padding; "
+        "most of it compiled; the next epoch shows how much time is left."
+    )
+    assert epoch_line(log[1], 2, None).endswith("; 0 s left.")
     directory = RunDirectory(tmp_path)
     directory.best_weights.touch()
     text = summary(directory, log, 1, REPORT)
@@ -629,6 +634,64 @@ def test_the_seconds_of_an_epoch_go_on_with_it(monkeypatch, tmp_path):
     recorder.remember({"seconds": 99.0})  # Of an older checkpoint, between two epochs.
     recorder.on_epoch_begin(2)
     assert recorder.memory() == {"epoch_seconds": 0.0}
+
+
+@pytest.fixture
+def timed(monkeypatch, tmp_path):
+    """A recorder, its clock, and what runs an epoch of batches, a validation and a checkpoint."""
+    now, drawn = [50.0], []
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: now[0])
+
+    def draw(*_):
+        drawn.append(len(recorder.rows))
+        now[0] += 3.0
+
+    monkeypatch.setattr(callbacks, "plot_curves", draw)
+    recorder = RunRecorder(RunDirectory(tmp_path), REPORT, 0, BestEpochs())
+
+    def epoch(training, validation, writing):
+        recorder.on_epoch_begin(len(recorder.rows))
+        for batches, begin, end in (
+            (training, recorder.on_train_batch_begin, recorder.on_train_batch_end),
+            (validation, recorder.on_test_batch_begin, recorder.on_test_batch_end),
+        ):
+            for batch, seconds in enumerate(batches):
+                begin(batch)
+                now[0] += seconds
+                end(batch)
+        recorder.on_epoch_end(len(recorder.rows), {"loss": 1.0})
+        now[0] += writing
+        return recorder.seconds_an_epoch()
+
+    return recorder, drawn, epoch
+
+
+def test_an_epoch_of_few_batches_that_were_compiled_tells_no_time(timed):
+    """One batch an epoch was compared with itself: 43 s of compilation gave 2 min for 3 epochs."""
+    recorder, _, epoch = timed
+    assert recorder.seconds_an_epoch() is None
+    assert epoch([40.0], [2.0], 5.0) is None
+    # 5 s are of the checkpoint of the epoch before.
+    assert epoch([0.5], [0.25], 7.0) == 5.75
+    assert epoch([0.5], [0.25], 5.0) == (5.75 + 7.75) / 2
+
+
+def test_an_epoch_of_many_batches_tells_the_time_without_those_that_were_compiled(timed):
+    _, _, epoch = timed
+    # The curves take 3 s; each of the two batches of the validation is as one of the training.
+    assert epoch([70.0, *[1.0] * 10], [30.0, 0.5], 1.0) == 11 + 2 + 3
+
+
+def test_curves_are_drawn_when_they_are_half_a_minute_old_and_at_the_end(timed):
+    recorder, drawn, epoch = timed
+    for _ in range(4):
+        epoch([9.0], [1.0], 1.0)
+    assert drawn == [1, 4]  # 3 x 11 seconds after the first drawing.
+    recorder.draw_curves()
+    assert drawn == [1, 4]
+    epoch([9.0], [1.0], 1.0)
+    recorder.draw_curves()
+    assert drawn == [1, 4, 5]
 
 
 @pytest.mark.parametrize(

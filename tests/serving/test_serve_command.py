@@ -13,6 +13,7 @@ from small_models import fetch, write_version
 
 from keras_addnorm import cli
 from keras_addnorm.basics.optional import install_line
+from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs import serve as serve_module
 from keras_addnorm.serving import Client
 
@@ -133,6 +134,13 @@ def test_flags_become_settings(monkeypatch, tmp_path):
 def test_what_the_user_can_mend(capsys, tmp_path, flags, words):
     assert cli.main(["serve", str(tmp_path), *flags]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_run_is_exported_first(capsys, tmp_path):
+    RunDirectory(tmp_path / "mine").write_config(RunConfig())
+    assert cli.main(["serve", str(tmp_path / "mine")]) == 2
+    command = f"`keras-addnorm export {tmp_path / 'mine'} saved_models/mine`"
+    assert f"This is a run: {command} makes what can be served" in capsys.readouterr().err
 
 
 def test_missing_libraries_are_named(capsys, monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ import socket
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from paused_signature import paused
@@ -20,6 +21,7 @@ from keras_addnorm.serving.server import Settings, running
 from keras_addnorm.serving.server.app import _listen
 from keras_addnorm.serving.server.rest import _inflated
 
+GUIDE = Path(__file__).parents[2] / "docs" / "how_to" / "web_page.md"
 LIMIT = 100_000
 QUEUE = 2
 ROWS = LIMIT // 400
@@ -441,6 +443,28 @@ def test_m7_pages_of_other_origins_may_call_where_it_is_switched_on(server, tmp_
         for body, status in ((BODY, 200), (b"{", 400)):
             found, headers, _ = fetch(open_server, PREDICT, body, {"Origin": "http://elsewhere"})
             assert (found, headers["access-control-allow-origin"]) == (status, "*")
+
+
+def test_the_page_of_the_guide_sends_what_the_server_takes(translator, translator_server, toy):
+    """docs/how_to/web_page.md: its address, its body, and the field that it reads."""
+    [page] = re.findall(r"```html\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S)
+    assert set(re.findall(r'getElementById\("(\w+)"\)', page)) <= set(
+        re.findall(r'id="(\w+)"', page)
+    )
+    [path] = re.findall(r'"http://127\.0\.0\.1:8501(/.*?)"', page)
+    [body] = re.findall(r"JSON\.stringify\(\{ (\w+): texts \}\)", page)
+    [(rows, field)] = re.findall(r"found\.(\w+)\.map\(\(one\) => one\.(\w+)\)", page)
+    [problem] = re.findall(r"new Error\(found\.(\w+)\)", page)
+    status, answer = predict(
+        translator_server,
+        {body: ["ba di", "ku"]},
+        path.replace("/mine:", f"/{toy.path.parent.name}:"),
+    )
+    assert status == 200
+    expected = [each.text for each in translator(["ba di", "ku"])]
+    assert [one[field] for one in answer[rows]] == expected
+    status, answer = predict(translator_server, {body: []}, path)
+    assert (status != 200, list(answer)) == (True, [problem])
 
 
 def test_random_bodies(server):

@@ -78,7 +78,8 @@ def test_asked_twice_it_ends_at_once(tmp_path):
 def test_it_says_that_it_heard(capfd):
     with StopRequest().listening():
         os.kill(os.getpid(), signal.SIGTERM)
-    assert "Writing a checkpoint, then stopping" in capfd.readouterr().err
+    heard = capfd.readouterr().err
+    assert "Writing a checkpoint, then stopping. Press Ctrl-C again to stop now" in heard
 
 
 def test_handlers_are_those_from_before(tmp_path):
