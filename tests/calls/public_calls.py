@@ -172,6 +172,7 @@ BLOCK_WRONG = {
     "bias_initializer": (3, "no such", NOTHING),
     "attention": (3, "a", ["a"], {"no such": 1}, {"window": 0}, {3: 4}, NOTHING),
     "positions": NO_CHOICE,
+    "self_attention": NO_CHOICE,
 }
 BLOCK_RANGE = {
     "num_heads": SIZE,

@@ -176,7 +176,9 @@ def test_a_decoder_with_a_state_of_fixed_size(kind, texts, tmp_path):
     """With XLA and without: beams whose states are reordered."""
     tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
     model = make_model(101, 101, self_attention=kind, scheme="rezero", max_length=16)
-    export_saved_model(model, tokenizer, tmp_path, num_beams=3, length_penalty=0.0)
+    path = export_saved_model(model, tokenizer, tmp_path, num_beams=3, length_penalty=0.0)
+    # Searches without XLA have their single-threaded loop for few rows.
+    assert b"_of_few_rows" in (path / "saved_model.pb").read_bytes()
     expected = translate(model, tokenizer, texts[:5], num_beams=3, length_penalty=0.0)
     translator = load_translator(tmp_path)
     for signature in ("serving_default", "translate_xla"):
