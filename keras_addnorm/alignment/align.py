@@ -15,7 +15,7 @@ from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.errors import ArgumentError
 
 _MOST_COOCCURRENCES = 10_000_000
-"""Largest number of token pairs to learn from, half a GiB; of larger texts, sentences are skipped."""
+"""Most token pairs to learn from, half a GiB; of larger texts, sentences are skipped."""
 _AT_ONCE = 1_000_000
 """Token pairs of the sentences that are computed together; a pair with more has no links."""
 _SAFE_LENGTH = 1000

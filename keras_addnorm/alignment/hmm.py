@@ -1,4 +1,4 @@
-"""The hidden Markov model of word alignment: each target token from a source position, or from none.
+"""The hidden Markov model of word alignment: a target token comes from a source token or none.
 
 Shape letters: N sentences with as many source tokens each, T target length, S source length.
 """

@@ -1,4 +1,4 @@
-"""Translation probabilities p(target | source) of tokens, and IBM's first model, which learns them."""
+"""Translation probabilities of tokens, and IBM's first model, which learns them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ibm_model_1(
     target_size: int,
     iterations: int,
 ) -> TranslationTable:
-    """Estimates p(target | source) with expectation maximisation, each target token from any source.
+    """Estimates p(target | source) with expectation maximisation, the order of tokens left aside.
 
     Args:
         sources: The ids of each sentence; what stands for the empty word is among them.

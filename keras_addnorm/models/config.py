@@ -40,6 +40,7 @@ _STUDENT: dict[str, Any] = {
     "positions": {"name": "sinusoidal", "layout": "halves"},
     "share_embeddings": True,
     "logits_bias": True,
+    "self_attention": "ssru",
 }
 _PRESETS: dict[str, dict[str, Any]] = {
     # For examples and tests: it alone has vocabularies.

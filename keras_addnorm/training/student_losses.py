@@ -148,9 +148,7 @@ class TokenDistillation:
                 "keras-addnorm distill.",
                 received=f"a teacher of {taught.shape[-1]}",
             )
-        values = ops.where(
-            real_tokens(labels, self.pad_id), self._divergence(taught, logits), 0
-        )
+        values = ops.where(real_tokens(labels, self.pad_id), self._divergence(taught, logits), 0)
         return self.weight * mean_over_tokens(
             labels, values, self.pad_id, sample_weight, weighted_sum=self.weighted_sum
         )
