@@ -79,7 +79,7 @@ class Seq2SeqTransformer(keras.Model):
 
         encoder = TransformerEncoder(
             config.num_encoder_layers,
-            **vars(config.block),
+            **vars(config.for_side("encoder")),
             num_other_layers=config.num_decoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "encoder"),
             gradient_checkpointing=config.gradient_checkpointing,
@@ -88,7 +88,7 @@ class Seq2SeqTransformer(keras.Model):
         )
         decoder = TransformerDecoder(
             config.num_decoder_layers,
-            **vars(config.block),
+            **vars(config.for_side("decoder")),
             num_other_layers=config.num_encoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "decoder"),
             gradient_checkpointing=config.gradient_checkpointing,
