@@ -22,6 +22,7 @@ from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
+from keras_addnorm.interop.families.marian_npz import is_marian_model
 from keras_addnorm.interop.families.text_files import write_json
 from keras_addnorm.interop.folders import require_intact, require_new, write_manifest
 from keras_addnorm.interop.hub import find_checkpoint
@@ -354,13 +355,13 @@ def _family_of(path: Path) -> Family:
     if path.is_dir():
         if (path / "config.json").is_file():
             return families.of_settings(families.read_settings(path))
-        if any(path.glob("*.npz")):
+        if any(map(is_marian_model, path.iterdir())):
             return families.get("marian_npz")
         raise FileNotFoundError(
             f"'{path}' says nowhere what kind of model it holds. Expected a 'config.json', or an "
-            f".npz of Marian. Pass the family, one of {', '.join(families.names())}."
+            f".npz or .bin of Marian. Pass the family, one of {', '.join(families.names())}."
         )
-    if path.suffix == ".npz":
+    if is_marian_model(path):
         return families.get("marian_npz")
     raise ArgumentError(
         "A file of weights does not say what kind of model it holds.",

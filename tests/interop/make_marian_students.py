@@ -24,7 +24,7 @@ DECODERS = {
     "self_attention": "--transformer-decoder-autoreg self-attention",
 }
 VOCABULARY, NUM_SCORED, FIRST, BEST = 144, 20, 5, 7
-PLAIN = {"width": 16, "inner": 32, "layers": 1, "vocabulary": VOCABULARY, "updates": 1500}
+PLAIN = {"width": 16, "inner": 32, "layers": 1, "vocabulary": VOCABULARY, "updates": 500}
 
 
 def train_vocabulary(corpus, path, size):
