@@ -13,7 +13,7 @@ from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.data.piece_ids import filler
 from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.constraints import Constraint, ForbiddenTokens, MaxLength
-from keras_addnorm.decoding.length_penalties import AveragePenalty
+from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian import text_format
@@ -94,6 +94,41 @@ def search_of(
             if settings.get(name) is not None and settings[name] not in neutral
         ),
     )
+
+
+def decoder_settings(generation: GenerationSettings) -> dict[str, Any]:
+    """Return what `decoder.yml` says of a search.
+
+    Args:
+        generation: How to search.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ValueError: If Marian cannot search so.
+    """
+    strategy = generation.strategy
+    penalty = getattr(strategy, "length_penalty", None)
+    alpha = penalty.alpha if isinstance(penalty, AveragePenalty) else None
+    if isinstance(penalty, NoPenalty) or penalty is None:
+        alpha = 0.0
+    if not isinstance(strategy, Greedy | Beam) or alpha is None:
+        raise ArgumentError(
+            "Marian does not search like this.",
+            "greedy or with a beam, and a score over the length to a power (AveragePenalty)",
+            "Replace `generation` of the Pretrained.",
+            received=f"{strategy}",
+        )
+    found = {
+        "beam-size": strategy.num_beams if isinstance(strategy, Beam) else 1,
+        "normalize": alpha,
+        "word-penalty": 0,
+    }
+    for constraint in generation.constraints:
+        if isinstance(constraint, MaxLength) and constraint.source_factor:
+            found["max-length-factor"] = constraint.source_factor
+    return found
 
 
 def read_tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:

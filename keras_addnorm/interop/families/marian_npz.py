@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,22 @@ from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian_files import (
+    decoder_settings,
     read_decoder_settings,
     read_settings,
     read_tokenizers,
     search_of,
 )
-from keras_addnorm.interop.families.marian_settings import read_config, write_config
-from keras_addnorm.interop.families.marian_tensors import in_one_form, weight_table
+from keras_addnorm.interop.families.marian_settings import as_yaml, read_config, write_config
+from keras_addnorm.interop.families.marian_tensors import BIAS, in_one_form, weight_table
+from keras_addnorm.interop.families.marian_vocabulary import (
+    MarianVocabulary,
+    ids_without_tokenizers,
+    write_vocabularies,
+)
 from keras_addnorm.interop.families.rows import WeightTable
-from keras_addnorm.interop.tensor_files import is_marian_bin, read_marian_bin, read_npz
-from keras_addnorm.models import Seq2SeqConfig
+from keras_addnorm.interop.tensor_files import is_marian_bin, read_marian_bin, read_npz, write_npz
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 if TYPE_CHECKING:
     from keras_addnorm.interop.pretrained import Pretrained
@@ -80,9 +86,81 @@ class MarianNpz(Family):
         """Return what stands inside of a model's file."""
         return write_config(config, (config.source_vocabulary_size, config.target_vocabulary_size))
 
+    def write(self, pretrained: Pretrained, folder: Path) -> None:
+        """Write `model.npz`, vocabularies and `decoder.yml`, as Marian reads them."""
+        tokenizers = pretrained.tokenizers
+        vocabularies = None
+        if tokenizers is not None:
+            vocabularies = [MarianVocabulary.of(each) for each in (tokenizers.source, tokenizers.target)]
+        tensors = MarianTensors.of(pretrained.model, vocabularies)
+        search = decoder_settings(pretrained.generation)
+        write_npz(folder / "model.npz", tensors.names, tensors.read)
+        if vocabularies is not None:
+            files = write_vocabularies(folder, vocabularies, allow_lists=True)
+            text = as_yaml({"models": ["model.npz"], "vocabs": files, **search})
+            (folder / "decoder.yml").write_text("relative-paths: true\n" + text, encoding="utf-8")
+
+
+@dataclasses.dataclass(frozen=True)
+class MarianTensors:
+    """The tensors of a model as Marian's file has them, settings among them.
+
+    Attributes:
+        model: Our model, LoRA merged.
+        table: Its weights by Marian's names.
+        settings: What `special:model.yml` says.
+    """
+
+    model: Seq2SeqTransformer
+    table: WeightTable
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, model: Seq2SeqTransformer, vocabularies: Sequence[MarianVocabulary] | None
+    ) -> MarianTensors:
+        """Look a model through.
+
+        Args:
+            model: The model.
+            vocabularies: Those of both sides; `None` for a model that came from Marian's file.
+
+        Returns:
+            Its tensors.
+
+        Raises:
+            ValueError: If Marian cannot have such a model: all reasons at once.
+        """
+        config = model.config
+        if vocabularies is None:
+            source, target = ids_without_tokenizers(config)
+        else:
+            source, target = (each.ids for each in vocabularies)
+        settings = write_config(config, (len(source), len(target)))
+        table = weight_table(config, {"encoder": source, "decoder": target})
+        table.shapes(model)  # It has a place for each weight.
+        return cls(model, table, settings)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tensors."""
+        rows = tuple(row.theirs for row in self.table.rows)
+        bias = () if self.model.config.has_logits_bias else (BIAS,)
+        return (*rows, *bias, SETTINGS)
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor."""
+        if name == SETTINGS:
+            return np.frombuffer(as_yaml(self.settings).encode() + b"\0", np.int8)
+        if name == BIAS and not self.model.config.has_logits_bias:
+            return np.zeros((1, self.settings["dim-vocabs"][1]), np.float32)
+        return self.table.read(self.model, name)
+
 
 def is_marian_model(path: Path) -> bool:
     """Return whether a file, by its ending and its first bytes, is a model of Marian's."""
+    if not path.is_file():
+        return False
     return path.suffix == ".npz" or (path.suffix == ".bin" and is_marian_bin(path))
 
 

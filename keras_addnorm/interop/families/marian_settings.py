@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.fields import ConfigFile, Field, SameAs, copied, fixed, names
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
@@ -146,6 +148,7 @@ def write_config(config: Seq2SeqConfig, sizes: tuple[int, int]) -> dict[str, Any
     Raises:
         ValueError: If Marian cannot have such a model: all reasons at once.
     """
+    _places(config), _cell_settings(config)  # They name what Marian has.
     size = max(sizes) + 1
     as_marian = dataclasses.replace(
         config,
@@ -163,8 +166,7 @@ def write_config(config: Seq2SeqConfig, sizes: tuple[int, int]) -> dict[str, Any
         if name in _DEFAULTS and value is not None
     }
     norm = "r" if config.norm == "rms_norm" else "n"
-    (places,) = (key for key, value in _PLACES.items() if value == (config.scheme, config.norm))
-    pre, post, top = (place.replace("a", "da", 1) for place in places)
+    pre, post, top = (place.replace("a", "da", 1) for place in _places(config))
     return {
         **_DEFAULTS,
         **known,
@@ -180,15 +182,33 @@ def write_config(config: Seq2SeqConfig, sizes: tuple[int, int]) -> dict[str, Any
     }
 
 
+def _places(config: Seq2SeqConfig) -> tuple[str, ...]:
+    """Return what stands before a sublayer, behind it, and behind the stack."""
+    for places, (scheme, norm) in _PLACES.items():
+        if (config.scheme, config.norm) == (scheme, norm):
+            return places
+    known = ", ".join(f"{scheme} with {norm}" for scheme, norm in _PLACES.values())
+    raise ArgumentError(
+        "Marian has no Add & Norm like this model's.",
+        known,
+        "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+        received=f"{config.scheme!r} with {config.norm!r}",
+    )
+
+
 def _cell_settings(config: Seq2SeqConfig) -> dict[str, Any]:
     """Return what says which cell the decoder has in the place of its self-attention."""
     kind = config.self_attention
     fields = dict(kind) if isinstance(kind, dict) else {"name": kind}
-    found: dict[str, Any] = {
-        "transformer-decoder-autoreg": next(
-            theirs for theirs, ours in _DECODERS.items() if ours == fields["name"]
+    names_there = {ours: theirs for theirs, ours in _DECODERS.items()}
+    if fields["name"] not in names_there:
+        raise ArgumentError(
+            "Marian has no such self-attention of a decoder.",
+            f"one of {', '.join(names_there)}",
+            "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+            value=kind,
         )
-    }
+    found: dict[str, Any] = {"transformer-decoder-autoreg": names_there[fields["name"]]}
     if fields["name"] == _AVERAGE:
         inner = fields.get("intermediate_dim") or config.intermediate_dim
         found["transformer-dim-aan"] = inner
@@ -260,6 +280,11 @@ def _derived(settings: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -
     ]
     found["tie"] = any(ties) if ties else f"{HEAD}_Wt" not in tensors
     return found
+
+
+def as_yaml(settings: Mapping[str, Any]) -> str:
+    """Return settings as lines of YAML, whose values are JSON."""
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
 
 
 def tables_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:

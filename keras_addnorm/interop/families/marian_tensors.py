@@ -22,6 +22,9 @@ from keras_addnorm.interop.families.rows import (
 from keras_addnorm.interop.tensor_files import ComputedTensor, StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
 
+BIAS = f"{HEAD}_b"
+"""The bias of the logits."""
+
 # What the engine multiplies activations by before it rounds them: of each product one number.
 ACTIVATIONS = "_QuantMultA"
 
@@ -94,7 +97,7 @@ def weight_table(config: Seq2SeqConfig, ids: Mapping[str, Sequence[int]]) -> Wei
         kernel = ("vocabulary_projection.kernel",)
         rows.append(Row(kernel, f"{HEAD}_Wt", (rows_of("decoder"), TRANSPOSED)))
     if config.has_logits_bias:
-        rows.append(Row((bias,), f"{HEAD}_b", (ONE_ROW, rows_of("decoder", NEVER))))
+        rows.append(Row((bias,), BIAS, (ONE_ROW, rows_of("decoder", NEVER))))
     return WeightTable(tuple(rows), (Extra(f".*{ACTIVATIONS}"),))
 
 
