@@ -38,8 +38,9 @@ class Formula:
             return y + offset
         whole, multiplier = self.integers[kernel]
         factor = self.tensors[f"{quant or kernel}_QuantMultA"].item()
-        rows = np.clip(np.rint(x * factor), -127, 127).astype("int64")
-        whole = (whole.T if quant else whole).astype("int64")
+        # Whole numbers below 2**53 are exact in float64.
+        rows = np.clip(np.rint(x * factor), -127, 127).astype("float64")
+        whole = (whole.T if quant else whole).astype("float64")
         return ((rows @ whole) / (factor * multiplier) + offset).astype(self.dtype)
 
     def norm(self, x, name):

@@ -394,7 +394,7 @@ def test_pieces_with_the_ids_of_a_list(npz, tmp_path):
 
 def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
     found = MARIAN.generation(*opened(npz))
-    limits = (MaxLength(source_factor=3.0), ForbiddenTokens((1,)))
+    limits = (MaxLength(1, source_factor=3.0), ForbiddenTokens((1,)))
     assert found == GenerationSettings(
         Beam(4, AveragePenalty(1.0), early_stopping=False), 512, limits, early_stopping=False
     )
@@ -405,7 +405,7 @@ def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
     )
     found = MARIAN.generation(*opened(tmp_path))
     assert found.strategy == Greedy(AveragePenalty(0.6))
-    assert found.constraints == (MaxLength(source_factor=2.0),)
+    assert found.constraints == (MaxLength(1, source_factor=2.0),)
     assert found.not_followed == ("word-penalty = 0.2",)
     path.unlink()  # Marian's own defaults
     found = MARIAN.generation(*opened(tmp_path))

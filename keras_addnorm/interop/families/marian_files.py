@@ -17,6 +17,7 @@ from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian import text_format
+from keras_addnorm.interop.families.marian_shortlist import shortlist_of
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
     moved,
@@ -35,12 +36,15 @@ _CONTROL_BYTES = frozenset(f"<0x{value:02X}>" for value in range(32))
 # What changes an output and has no counterpart here; where it changes nothing.
 _NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
     "word-penalty": (0,),
-    "shortlist": ([],),
     "output-sampling": ([],),
     "skip-cost": (False,),
     "weights": ([],),
     "force-decode": (False,),
 }
+
+
+# How Bergamot's engine searches, for whose models there may be no file of settings.
+_OF_THE_ENGINE = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
 
 
 def read_settings(path: Path, text: str) -> dict[str, Any]:
@@ -50,11 +54,14 @@ def read_settings(path: Path, text: str) -> dict[str, Any]:
 
 def read_decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what the `decoder.yml` beside a model says; nothing if there is none."""
-    for name in ("decoder.yml", f"{checkpoint.path.name}.decoder.yml"):
+    names = ["decoder.yml", f"{checkpoint.path.name}.decoder.yml"]
+    if checkpoint.path.suffix == ".bin":
+        names += sorted(path.name for path in checkpoint.folder.glob("config*.yml"))
+    for name in names:
         path = checkpoint.folder / name
         if path.is_file():
             return read_settings(path, read_text(path))
-    return {}
+    return dict(_OF_THE_ENGINE) if checkpoint.path.suffix == ".bin" else {}
 
 
 def search_of(
@@ -79,20 +86,29 @@ def search_of(
         if vocabularies and vocabularies[1].suffix == ".spm":
             pieces = enumerate(sentencepiece_pieces(vocabularies[1]))
             never += [token for token, piece in pieces if piece in _CONTROL_BYTES]
-    constraints: list[Constraint] = [
-        MaxLength(source_factor=float(settings.get("max-length-factor", 3)))
-    ]
+    # Marian cuts a sequence off there; with room for the end, ours has the same tokens.
+    factor = float(settings.get("max-length-factor", 3))
+    constraints: list[Constraint] = [MaxLength(1, source_factor=factor)]
     if never:
         constraints.append(ForbiddenTokens(tuple(never)))
+    not_followed = [
+        f"{name} = {settings[name]!r:.60}"
+        for name, neutral in _NOT_FOLLOWED.items()
+        if settings.get(name) is not None and settings[name] not in neutral
+        # Of one hypothesis, the cost changes no token.
+        if (name, num_beams) != ("skip-cost", 1)
+    ]
+    named = settings.get("shortlist") or [None]
+    sizes = config.source_vocabulary_size, config.target_vocabulary_size
+    shortlist = shortlist_of(checkpoint.folder, named[0], *sizes)
+    if named[0] is not None and not (checkpoint.folder / Path(named[0]).name).is_file():
+        not_followed.append(f"shortlist = {named!r:.60}")
     return GenerationSettings(
         Greedy(penalty) if num_beams == 1 else Beam(num_beams, penalty),
         config.max_length,
         tuple(constraints),
-        not_followed=tuple(
-            f"{name} = {settings[name]!r:.60}"
-            for name, neutral in _NOT_FOLLOWED.items()
-            if settings.get(name) is not None and settings[name] not in neutral
-        ),
+        not_followed=tuple(not_followed),
+        shortlist=shortlist,
     )
 
 

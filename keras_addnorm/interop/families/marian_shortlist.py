@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.decoding import Lexicon
+from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.interop.tensor_files import DamagedFileError
 
 _MARK = 0xF11A48D5013417F5
@@ -26,6 +27,7 @@ _LONGEST_LIST = 1024
 # Of a token that is always weighed: more than all that lists can say together.
 _ALWAYS = 1e6
 _FIRST = 100
+_TOKENS_WITH_ROOM = 32
 
 
 def is_shortlist(path: Path) -> bool:
@@ -79,34 +81,63 @@ def read_shortlist(path: Path, source_vocabulary_size: int, target_vocabulary_si
     return Lexicon(candidates, probabilities, frequencies)
 
 
-def write_shortlist(path: Path, lexicon: Lexicon | None, vocabulary_size: int) -> None:
+def write_shortlist(
+    path: Path,
+    lexicon: Lexicon | None,
+    source_ids: Sequence[int],
+    target_ids: Sequence[int],
+    size: int,
+) -> None:
     """Write a binary shortlist.
 
     Args:
         path: The file, which appears as a whole.
         lexicon: What each source token is translated with; `None` for a shortlist that always
             holds all tokens.
-        vocabulary_size: Number of tokens that Marian's model has: ours without padding.
+        source_ids: Our id of each source token that Marian's model has, in its order.
+        target_ids: Our id of each target token, likewise.
+        size: Number of rows of Marian's table, which may be more.
     """
     if lexicon is None:
-        _write(path, vocabulary_size, 0, np.zeros(vocabulary_size + 1, "<u8"), np.zeros(0, "<u4"))
+        _write(path, size, 0, np.zeros(size + 1, "<u8"), np.zeros(0, "<u4"))
         return
-    candidates = np.asarray(lexicon.candidates)[:vocabulary_size]
-    kept = np.asarray(lexicon.probabilities)[:vocabulary_size] > 0
-    kept &= candidates < vocabulary_size
+    theirs = np.full(len(lexicon.frequencies), -1)
+    theirs[list(target_ids)] = np.arange(len(target_ids))
+    rows = list(source_ids)
+    candidates = theirs[np.asarray(lexicon.candidates)[rows]]
+    kept = (np.asarray(lexicon.probabilities)[rows] > 0) & (candidates >= 0)
     lists = [np.unique(row[is_kept]) for row, is_kept in zip(candidates, kept, strict=True)]
-    is_always = np.asarray(lexicon.frequencies)[:vocabulary_size] >= _ALWAYS
-    always = int(np.argmin([*is_always, False]))
+    lists += [np.zeros(0, int)] * (size - len(lists))
+    is_always = np.asarray(lexicon.frequencies)[list(target_ids)] >= _ALWAYS
+    first = int(np.argmin([*is_always, False])) or min(_FIRST, size)
     offsets = np.cumsum([0, *map(len, lists)], dtype="<u8")
-    first = always or min(_FIRST, vocabulary_size)
     _write(path, first, candidates.shape[1], offsets, np.concatenate(lists).astype("<u4"))
 
 
-def shortlist_size(lexicon: Lexicon) -> int:
-    """Return how many tokens a search should weigh: room for the translations of 32 tokens."""
-    vocabulary_size = len(lexicon.frequencies)
+def shortlist_of(
+    folder: Path, name: str | None, source_vocabulary_size: int, target_vocabulary_size: int
+) -> Shortlist | None:
+    """Return the shortlist beside a model, if there is one.
+
+    Args:
+        folder: The folder.
+        name: Its name as the settings have it; `None` for the only binary one of the folder.
+        source_vocabulary_size: As of `read_shortlist`.
+        target_vocabulary_size: Likewise.
+
+    Returns:
+        The shortlist, with room for the translations of 32 tokens beside those always weighed.
+    """
+    candidates = [folder / Path(name).name] if name is not None else sorted(folder.glob("*.bin"))
+    found = [path for path in candidates if path.is_file() and is_shortlist(path)]
+    if len(found) != 1:
+        return None
+    lexicon = read_shortlist(found[0], source_vocabulary_size, target_vocabulary_size)
     always = int(np.sum(np.asarray(lexicon.frequencies) >= _ALWAYS))
-    return int(min(vocabulary_size, max(4, always + 32 * lexicon.candidates.shape[1])))
+    size = max(4, always + _TOKENS_WITH_ROOM * lexicon.candidates.shape[1])
+    if size >= target_vocabulary_size - 1:  # It would hold all tokens.
+        return None
+    return Shortlist(lexicon, size)
 
 
 def _read(path: Path) -> tuple[int, np.ndarray, np.ndarray]:
