@@ -22,6 +22,8 @@ DEMO_PAIRS = ("en-de", "en-fr", "en-es")
 PRESETS = ("micro", "tiny", "small", "base", "big")
 SCHEMES = schemes.names()
 PRESET_SCHEME = "pre_ln"
+# `layers.self_attention`
+SELF_ATTENTIONS = ("multi_head_attention", "ssru", "average_attention")
 # An encoder alone can have batch_norm: `--set model.norm=...`
 NORMS = tuple(name for name in norms.names() if name != "batch_norm")
 # Of Keras' initialisers, those for kernels.
