@@ -38,10 +38,10 @@ class Formula:
             return y + offset
         whole, multiplier = self.integers[kernel]
         factor = self.tensors[f"{quant or kernel}_QuantMultA"].item()
-        # Whole numbers below 2**53 are exact in float64.
-        rows = np.clip(np.rint(x * factor), -127, 127).astype("float64")
-        whole = (whole.T if quant else whole).astype("float64")
-        return ((rows @ whole) / (factor * multiplier) + offset).astype(self.dtype)
+        rows = np.clip(np.rint(x * factor), -127, 127).reshape(-1, x.shape[-1])
+        product = shifted_product(rows, whole.T if quant else whole)
+        product = product.reshape(*x.shape[:-1], -1) / (factor * multiplier)
+        return (product + offset).astype(self.dtype)
 
     def norm(self, x, name):
         center, spread = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
@@ -127,18 +127,40 @@ class Formula:
         logits = self.decode(self.encode(source, mask), mask, np.array([target], int))[0]
         return log_softmax(logits)[range(len(target) + 1), [*target, 0]]
 
-    def greedy(self, source, longest):
-        """The tokens that are found one by one, without the end; `<unk>` is never taken."""
-        source, mask = np.array([[*source, 0]]), np.ones((1, len(source) + 1), bool)
-        memory, found = self.encode(source, mask), []
-        while len(found) < longest:
-            logits = self.decode(memory, mask, np.array([found], int).reshape(1, -1))[0, -1]
-            logits[1] = -np.inf
-            token = int(logits.argmax())
-            if token == 0:
-                break
-            found.append(token)
-        return found
+    def greedy(self, sources, longest):
+        """The tokens that are found one by one, without the end; `<unk>` is never taken.
+
+        `longest` is the number of tokens at most, for each source.
+        """
+        width = max(map(len, sources)) + 1
+        ids = np.array([[*source, *[0] * (width - len(source))] for source in sources])
+        mask = np.arange(width) <= np.array([[len(source)] for source in sources])
+        memory, found = self.encode(ids, mask), np.zeros((len(sources), 0), int)
+        is_open, lengths = np.ones(len(sources), bool), np.array(longest)
+        while is_open.any():
+            rows = np.flatnonzero(is_open)
+            logits = self.decode(memory[rows], mask[rows], found[rows])[:, -1]
+            logits[:, 1] = -np.inf
+            tokens = np.zeros(len(sources), int)
+            tokens[rows] = logits.argmax(-1)
+            found = np.concatenate([found, tokens[:, None]], 1)
+            is_open &= (tokens != 0) & (found.shape[1] < lengths)
+        return [[token for token in row if token] for row in found.tolist()]
+
+
+def shifted_product(rows, whole):
+    """`rows @ whole` as processors with 16-bit sums of two products have it.
+
+    The engine makes activations positive by adding 127, multiplies two neighbours each and cuts
+    their sum off at 16 bits; at the end it takes 127 times the column's sum off again.
+    """
+    shifted, whole = (rows + 127).astype("int32"), whole.astype("int32")
+    sums = np.empty((len(rows), whole.shape[1]), "int64")
+    for start in range(0, len(rows), 128):
+        some = shifted[start : start + 128]
+        pairs = some[:, 0::2, None] * whole[0::2] + some[:, 1::2, None] * whole[1::2]
+        sums[start : start + 128] = np.clip(pairs, -32768, 32767).sum(1)
+    return (sums - 127 * whole.sum(0)).astype("float64")
 
 
 def sigmoid(x):

@@ -160,11 +160,10 @@ def write_config(config: Seq2SeqConfig, sizes: tuple[int, int]) -> dict[str, Any
         logits_bias=True,
         max_length=_LONGEST,
     )
-    known = {
-        name: value
-        for name, value in _CONFIG_FILE.write(as_marian).items()
-        if name in _DEFAULTS and value is not None
-    }
+    written = _CONFIG_FILE.write(as_marian)
+    # Of the others Marian's own default, for which there are several ways to say it.
+    known = {each.name: written[each.name] for each in _CONFIG_FILE.fields if each.ours}
+    known = {name: value for name, value in known.items() if name in _DEFAULTS}
     norm = "r" if config.norm == "rms_norm" else "n"
     pre, post, top = (place.replace("a", "da", 1) for place in _places(config))
     return {
