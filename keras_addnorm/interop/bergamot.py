@@ -174,7 +174,7 @@ def _stored(tensors: MarianTensors, size: int) -> dict[str, Any]:
     for name in tensors.names:
         numbers = tensors.read(name)
         if name == SETTINGS:
-            found[name] = as_yaml({**tensors.settings, "dim-vocabs": [size, size]}).encode() + b"\0"
+            found[name] = numbers.tobytes()
         elif name == BIAS:
             more = size - numbers.shape[1]
             found[name] = np.pad(numbers, ((0, 0), (0, more)), constant_values=NEVER)

@@ -6,7 +6,8 @@ Needs pymarian 1.12.42 (600 MB) in the Python that runs it, from the root of the
 
 Makes a SentencePiece model, an SSRU and an average-attention model as `.npz`, a binary shortlist,
 and `marian.json`: for 200 sentences Marian's greedy output, for some of them the log-probability of
-each token, and the SHA-256 of what `marian-conv` makes of the first model as a float32 `.bin`.
+each token, and the SHA-256 of what `marian-conv` makes of the first model as a float32 `.bin`,
+without the settings, which it writes anew.
 """
 
 import contextlib
@@ -104,6 +105,12 @@ def write_shortlist(pieces, vocabulary, path):
         convert(*shortlist, "-V", vocabulary, vocabulary)
 
 
+def hash_of_numbers(path):
+    """The SHA-256 of a `.bin` up to its settings, which are its last tensor."""
+    content = path.read_bytes()
+    return hashlib.sha256(content[: content.rindex(b"bert-train")]).hexdigest()
+
+
 def corpus_in(folder):
     """The library's own example corpus."""
     from keras_addnorm import cli
@@ -137,7 +144,7 @@ def make(folder):
             }
         binary = Path(place, "ssru.bin")
         convert("-f", folder / "ssru.npz", "-t", binary)
-        said["sha256 of ssru.bin"] = hashlib.sha256(binary.read_bytes()).hexdigest()
+        said["sha256 of ssru.bin"] = hash_of_numbers(binary)
     write_shortlist(sentencepiece_pieces(vocabulary), vocabulary, folder / "lex.bin")
     text = json.dumps(said, ensure_ascii=False, indent=0)
     (folder / "marian.json").write_text(text + "\n", encoding="utf-8")

@@ -49,7 +49,9 @@ class MarianVocabulary:
             )
         first = (tokenizer.end_id, tokenizer.unknown_id)
         left_out = {*first, tokenizer.pad_id, tokenizer.start_id}
-        others = (i for i in range(tokenizer.vocabulary_size) if i not in left_out)
+        others = [i for i in range(tokenizer.vocabulary_size) if i not in left_out]
+        while others and is_filler(tokenizer.pieces[others[-1]].text):  # rows that no text has
+            others.pop()
         return cls(tokenizer, (*first, *others))
 
     @property
@@ -60,10 +62,8 @@ class MarianVocabulary:
     def sentencepiece(self) -> bytes | None:
         """Return the SentencePiece model whose ids are Marian's; `None` if there can be none."""
         model = ModelProto.FromString(self.tokenizer.proto)
-        names = list(self.names)
-        while names and is_filler(names[-1]):  # rows behind all pieces, which no text has
-            names.pop()
-        if [piece.piece for piece in model.pieces] == names:
+        names = self.names
+        if [piece.piece for piece in model.pieces] == list(names):
             return self.tokenizer.proto
         content = {piece.piece: piece.SerializeToString() for piece in model.pieces}
         texts = {each.piece for each in model.pieces if each.type not in (_UNKNOWN, _CONTROL)}

@@ -21,7 +21,6 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,
     require_file_of_tensors,
-    require_intact,
 )
 
 _VERSION = 1
@@ -138,8 +137,8 @@ def read_marian_bin(path: Path) -> dict[str, StoredTensor]:
         raise ArgumentError(
             f"'{path}' holds tensors of a type that is not known here.",
             "float32 (0x404), int8 (0x101) or intgemm8 (0x4101)",
-            "Types of one processor's memory layout, such as intgemm8avx2, are made of intgemm8 "
-            "or float32 files: load one of those.",
+            "Other types lie as one processor wants them: load the .npz or the float32 .bin that "
+            "this one was made of.",
             received=", ".join(map(hex, unknown)),
         )
     tensors: dict[str, StoredTensor] = {}
@@ -158,7 +157,11 @@ def read_marian_bin(path: Path) -> dict[str, StoredTensor]:
             )
         tensors[name] = tensor
         place += length
-    require_intact(path, tensors)
+    if place > path.stat().st_size:
+        raise DamagedFileError(
+            f"'{path}' is cut off. Expected {place} bytes. Received: {path.stat().st_size}. Copy "
+            "or download it again."
+        )
     return tensors
 
 
