@@ -1,4 +1,4 @@
-"""Exports a model to Bergamot's engine, which translates in Firefox and in any page, in eight bits."""
+"""Exports a model to Bergamot's engine, which translates in Firefox, in eight bits."""
 
 from __future__ import annotations
 

@@ -167,9 +167,9 @@ def load_pretrained(
     after the other, and computed with in float32.
 
     Args:
-        name: A folder of Hugging Face's; a folder, an `.npz` or a `.bin` of Marian's; a folder or a file of
-            OpenNMT's, Eole's or Joey NMT's; a file of PyTorch's or of safetensors, for a family
-            without a `config.json`; or the name of a model at huggingface.co, such as
+        name: A folder of Hugging Face's; a folder, an `.npz` or a `.bin` of Marian's; a folder or a
+            file of OpenNMT's, Eole's or Joey NMT's; a file of PyTorch's or of safetensors, for a
+            family without a `config.json`; or the name of a model at huggingface.co, such as
             `"Helsinki-NLP/opus-mt-en-de"`.
         family: The kind of the files: a name of `keras_addnorm.interop.families`, its dict or
             object; `None` for what `config.json` says.

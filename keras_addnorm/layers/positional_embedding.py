@@ -297,8 +297,8 @@ class SharedTableEmbedding(EmbeddingSide):
     Args:
         token_embedding: The embedding whose table is read, or its config.
         **arguments: `max_length`, `positions`, `mask_zero`, `pad_id`, `dropout`, `is_first_real`,
-            `scale`, `norm`, `epsilon` and `zero_id`, as `PositionalEmbedding` takes them, and the arguments of
-            a Keras layer.
+            `scale`, `norm`, `epsilon` and `zero_id`, as `PositionalEmbedding` takes them, and the
+            arguments of a Keras layer.
 
     Raises:
         ValueError: As `PositionalEmbedding`.

@@ -43,8 +43,8 @@ from keras_addnorm.interop.tensor_files import (
     write_marian_bin,
 )
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
-from keras_addnorm.runs import load_run
 from keras_addnorm.runs.pretrained_run import import_pretrained
+from keras_addnorm.runs.trained_run import load_run
 
 STUDENTS = Path(__file__).parent / "students"
 SAID = json.loads((STUDENTS / "marian.json").read_text(encoding="utf-8"))
@@ -176,7 +176,8 @@ def test_a_shortlist_is_in_our_ids_and_goes_out_in_marians(tmp_path):
     lexicon = Lexicon(candidates, probabilities, np.zeros(6))
     write_shortlist(tmp_path / "lex.bin", lexicon, [2, 3, 4, 5], [2, 3, 4, 5], 8)
     found = read_shortlist(tmp_path / "lex.bin", 9, 9)
-    lists = [row[kept > 0].tolist() for row, kept in zip(found.candidates, found.probabilities)]
+    rows = zip(found.candidates, found.probabilities, strict=True)
+    lists = [row[kept > 0].tolist() for row, kept in rows]
     assert lists == [[2, 3], [2, 3], [2], [2, 3], [], [], [], [], []]
 
 
@@ -301,8 +302,7 @@ def test_an_export_for_the_engine_is_the_model_on_the_grid(tokenizer, tmp_path):
     assert read.generation.shortlist is None
 
     order = [tokenizer.end_id, tokenizer.unknown_id, *range(4, tokenizer.vocabulary_size)]
-    ours = {weight.path: to_numpy(weight) for weight in model.weights}
-    table = ours["decoder_embedding/embeddings"][order]
+    table = to_numpy(model.decoder_embedding.embeddings)[order]
     matrix = stored["Wemb"].matrix()
     assert matrix.integers.shape == (96, WIDTH)  # a multiple of eight
     np.testing.assert_array_equal(matrix.integers[:91], np.rint(table * 127 / np.abs(table).max()))
@@ -334,7 +334,10 @@ def test_an_export_for_the_engine_is_the_model_on_the_grid(tokenizer, tmp_path):
     matrices = {name for name, each in stored.items() if isinstance(each, StoredEightBitMatrix)}
     assert names == matrices | {"none"}
     # Measured on the model itself, before it is rounded.
-    exact = save_pretrained(dataclasses.replace(read, model=model, tokenizers=_pair(tokenizer)), tmp_path / "npz")
+    exact = save_pretrained(
+        dataclasses.replace(read, model=model, tokenizers=TokenizerPair.of(tokenizer)),
+        tmp_path / "npz",
+    )
     formula = marian_formula.Formula(tensors_of(exact / "model.npz"), heads=4)
     found = translate(model, tokenizer, samples, num_beams=1, max_length=64).texts
     for line, text in zip(samples, found, strict=True):
@@ -346,21 +349,22 @@ def test_an_export_for_the_engine_is_the_model_on_the_grid(tokenizer, tmp_path):
         np.testing.assert_allclose(stored[f"{name}_QuantMultA"].read(), [[expected]], rtol=1e-4)
 
 
-def _pair(tokenizer):
-    return TokenizerPair.of(tokenizer)
-
-
 @pytest.mark.parametrize("cell", ["ssru", "average_attention", "multi_head_attention"])
 @pytest.mark.parametrize("scheme", ["post_ln", "pre_ln"])
 def test_a_model_of_our_own_goes_out_and_comes_back(tokenizer, tmp_path, cell, scheme):
     model = our_model(tokenizer, self_attention=cell, scheme=scheme, logits_bias=None)
     enable_lora(model, rank=2)
     made = Pretrained(
-        model, _pair(tokenizer), GenerationSettings(Greedy(), 20), families.get("marian_npz")
+        model,
+        TokenizerPair.of(tokenizer),
+        GenerationSettings(Greedy(), 20),
+        families.get("marian_npz"),
     )
     read = load_pretrained(save_pretrained(made, tmp_path / "npz"))
     lines = SAID["sources"][:3]
-    ours, theirs = ([each.encode(line) for line in lines] for each in (tokenizer, read.tokenizers.source))
+    ours, theirs = (
+        [each.encode(line) for line in lines] for each in (tokenizer, read.tokenizers.source)
+    )
     pad = read.model.config.pad_id
     found = read.model(
         {
@@ -404,7 +408,10 @@ def test_what_the_engine_cannot_have_is_named(tokenizer, tmp_path, fields, messa
     [
         ({"dec-cell": "gru"}, "dec-cell of transformer-decoder-autoreg = rnn; expected 'ssru'"),
         ({"transformer-rnn-projection": True}, "transformer-rnn-projection of"),
-        ({"transformer-decoder-autoreg": "lstm"}, "expected self-attention, rnn, average-attention"),
+        (
+            {"transformer-decoder-autoreg": "lstm"},
+            "expected self-attention, rnn, average-atten",
+        ),
     ],
 )
 def test_cells_of_marian_that_we_have_not_are_named(tmp_path, settings, message):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
@@ -91,7 +90,9 @@ class MarianNpz(Family):
         tokenizers = pretrained.tokenizers
         vocabularies = None
         if tokenizers is not None:
-            vocabularies = [MarianVocabulary.of(each) for each in (tokenizers.source, tokenizers.target)]
+            vocabularies = [
+                MarianVocabulary.of(each) for each in (tokenizers.source, tokenizers.target)
+            ]
         tensors = MarianTensors.of(pretrained.model, vocabularies)
         search = decoder_settings(pretrained.generation)
         write_npz(folder / "model.npz", tensors.names, tensors.read)

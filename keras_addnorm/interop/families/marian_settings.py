@@ -43,7 +43,8 @@ _IGNORED = names(
     dim-rnn enc-type enc-cell enc-cell-depth dec-cell dec-cell-base-depth dec-cell-high-depth skip
     layer-normalization transformer-rnn-projection transformer-dim-aan transformer-aan-depth
     transformer-aan-activation transformer-aan-nogate transformer-decoder-autoreg
-    bert-train-type-embeddings bert-type-vocab-size ulr-trainable-transformation factors-combine separator-symbol
+    bert-train-type-embeddings bert-type-vocab-size ulr-trainable-transformation factors-combine
+    separator-symbol
     transformer-preprocess transformer-postprocess transformer-postprocess-top
     """
 )
@@ -295,8 +296,6 @@ def tables_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:
             f"{', '.join(missing)}. Factored vocabularies (Wtype) are not read."
         )
     return tables
-
-
 
 
 # All settings that Marian's own models name, as its parser has them.

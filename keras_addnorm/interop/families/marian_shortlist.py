@@ -1,9 +1,9 @@
 """Binary lexical shortlists, as Marian and Bergamot's engine map them into memory.
 
-A file is a mark, a checksum, and four counts: how many of the first target tokens are always weighed,
-how many translations a source token has at most, and the numbers of offsets and of ids. The offsets
-follow, one a source token and one more, 8 bytes each; then the ids of the target tokens, 4 bytes
-each, ascending within the list of a source token.
+A file is a mark, a checksum, and four counts: how many of the first target tokens are always
+weighed, how many translations a source token has at most, and the numbers of offsets and of ids.
+The offsets follow, one a source token and one more, 8 bytes each; then the ids of the target
+tokens, 4 bytes each, ascending within the list of a source token.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _read(path: Path) -> tuple[int, np.ndarray, np.ndarray]:
         head = file.read(_HEAD.size)
         if len(head) < _HEAD.size:
             raise _damaged(path, f"at least {_HEAD.size} bytes", f"{size}")
-        mark, checksum, first, best, num_offsets, num_ids = _HEAD.unpack(head)
+        mark, checksum, first, _, num_offsets, num_ids = _HEAD.unpack(head)
         if mark != _MARK:
             raise _damaged(path, f"a file that begins with {_MARK:#x}", f"{mark:#x}")
         expected = _HEAD.size + 8 * num_offsets + 4 * num_ids

@@ -28,6 +28,7 @@ BIAS = f"{HEAD}_b"
 # What the engine multiplies activations by before it rounds them: of each product one number.
 ACTIVATIONS = "_QuantMultA"
 
+
 def in_one_form(
     tensors: Mapping[str, StoredTensor], settings: Mapping[str, Any]
 ) -> dict[str, StoredTensor]:

@@ -1,4 +1,4 @@
-"""The vocabulary of one of our models as Marian has it: `</s>` first, `<unk>` second, no padding."""
+"""The vocabulary of one of our models as Marian has it: `</s>`, `<unk>`, no padding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.piece_ids import is_filler
 from keras_addnorm.data.sentencepiece_training import ModelProto
 from keras_addnorm.models import Seq2SeqConfig
