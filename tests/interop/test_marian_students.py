@@ -406,11 +406,14 @@ def test_what_the_engine_cannot_have_is_named(tokenizer, tmp_path, fields, messa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dec-cell": "gru"}, "dec-cell of transformer-decoder-autoreg = rnn; expected 'ssru'"),
-        ({"transformer-rnn-projection": True}, "transformer-rnn-projection of"),
+        ({"dec-cell": "gru"}, "dec-cell of the decoder = 'gru'; expected 'ssru'"),
+        (
+            {"transformer-rnn-projection": True},
+            "transformer-rnn-projection of the decoder = True",
+        ),
         (
             {"transformer-decoder-autoreg": "lstm"},
-            "expected self-attention, rnn, average-atten",
+            "'lstm'; expected 'self-attention' or 'rnn' or",
         ),
     ],
 )

@@ -32,6 +32,8 @@ _NORMALIZES_KEYS = (1, 11)
 # What stands in the place of the decoder's self-attention.
 _MULTI_HEAD, _SSRU, _AVERAGE = "multi_head_attention", "ssru", "average_attention"
 _DECODERS = {"self-attention": _MULTI_HEAD, "rnn": _SSRU, "average-attention": _AVERAGE}
+_SWITCHES_OF_CELLS = {"transformer-rnn-projection": False, "layer-normalization": False}
+_FIELDS_OF_AVERAGES = {"transformer-aan-depth": 2, "transformer-aan-nogate": False}
 _ACTIVATIONS = {"swish": "silu", "relu": "relu", "gelu": "gelu_sigmoid"}
 
 # Of trainings, of models of other types, of layers that are refused; and what the tensors say.
@@ -42,7 +44,7 @@ _IGNORED = names(
     transformer-depth-scaling transformer-guided-alignment-layer dropout-rnn dropout-src dropout-trg
     dim-rnn enc-type enc-cell enc-cell-depth dec-cell dec-cell-base-depth dec-cell-high-depth skip
     layer-normalization transformer-rnn-projection transformer-dim-aan transformer-aan-depth
-    transformer-aan-activation transformer-aan-nogate transformer-decoder-autoreg
+    transformer-aan-activation transformer-aan-nogate
     bert-train-type-embeddings bert-type-vocab-size ulr-trainable-transformation factors-combine
     separator-symbol
     transformer-preprocess transformer-postprocess transformer-postprocess-top
@@ -53,6 +55,10 @@ _CONFIG_FILE = ConfigFile(
     "Marian .npz",
     (
         fixed("type", "transformer"),
+        fixed("transformer-decoder-autoreg", *_DECODERS),
+        fixed("dec-cell of the decoder", "ssru"),
+        *(fixed(f"{name} of the decoder", value) for name, value in _SWITCHES_OF_CELLS.items()),
+        *(fixed(f"{name} of the decoder", value) for name, value in _FIELDS_OF_AVERAGES.items()),
         fixed("transformer-ffn-depth", 2),
         fixed("transformer-decoder-ffn-depth", 0, 2),
         fixed("transformer-no-projection", False),
@@ -219,35 +225,24 @@ def _cell_settings(config: Seq2SeqConfig) -> dict[str, Any]:
 
 
 def _cell(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stands in the place of the decoder's self-attention; what does not fit, named."""
-    decoder = settings.get("transformer-decoder-autoreg") or "self-attention"
-    fixed_settings: dict[str, tuple[Any, Any]] = {}
-    kind: Any = _DECODERS.get(decoder)
-    if kind is None:
-        return {"transformer-decoder-autoreg; expected " + ", ".join(_DECODERS): decoder}
+    """Return what stands in the place of the decoder's self-attention, and what it depends on."""
+    kind: Any = _DECODERS.get(settings.get("transformer-decoder-autoreg") or "self-attention")
     if kind == _SSRU:
-        fixed_settings = {
-            "dec-cell": ("gru", "ssru"),
-            "transformer-rnn-projection": (False, False),
-            "layer-normalization": (False, False),
-        }
+        depends_on = {"dec-cell": "gru"} | _SWITCHES_OF_CELLS
     elif kind == _AVERAGE:
-        fixed_settings = {
-            "transformer-aan-depth": (2, 2),
-            "transformer-aan-nogate": (False, False),
-        }
+        depends_on = dict(_FIELDS_OF_AVERAGES)
         activation = settings.get("transformer-aan-activation", "swish")
         kind = {
             "name": _AVERAGE,
             "intermediate_dim": settings.get("transformer-dim-aan", 2048),
             "activation": _ACTIVATIONS.get(activation, activation),
         }
-    wrong = {
-        f"{name} of transformer-decoder-autoreg = {decoder}; expected {expected!r}": value
-        for name, (default, expected) in fixed_settings.items()
-        if (value := settings.get(name, default)) != expected
+    else:
+        depends_on = {}
+    said = {
+        f"{name} of the decoder": settings.get(name, value) for name, value in depends_on.items()
     }
-    return {"self-attention of the decoder": kind, **wrong}
+    return {"self-attention of the decoder": kind, **said}
 
 
 def _derived(settings: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
