@@ -226,9 +226,10 @@ def _cell_settings(config: Seq2SeqConfig) -> dict[str, Any]:
 
 def _cell(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stands in the place of the decoder's self-attention, and what it depends on."""
+    depends_on: dict[str, Any] = {}
     kind: Any = _DECODERS.get(settings.get("transformer-decoder-autoreg") or "self-attention")
     if kind == _SSRU:
-        depends_on = {"dec-cell": "gru"} | _SWITCHES_OF_CELLS
+        depends_on = {"dec-cell": "gru", **_SWITCHES_OF_CELLS}
     elif kind == _AVERAGE:
         depends_on = dict(_FIELDS_OF_AVERAGES)
         activation = settings.get("transformer-aan-activation", "swish")
@@ -237,8 +238,6 @@ def _cell(settings: Mapping[str, Any]) -> dict[str, Any]:
             "intermediate_dim": settings.get("transformer-dim-aan", 2048),
             "activation": _ACTIVATIONS.get(activation, activation),
         }
-    else:
-        depends_on = {}
     said = {
         f"{name} of the decoder": settings.get(name, value) for name, value in depends_on.items()
     }

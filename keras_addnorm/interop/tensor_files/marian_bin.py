@@ -12,6 +12,7 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,7 +27,11 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
 _VERSION = 1
 _ALIGNMENT = 256
 _FLOAT32, _INT8, _INTGEMM8 = 0x404, 0x101, 0x4101
-_TYPES = {_FLOAT32: np.dtype("<f4"), _INT8: np.dtype("i1"), _INTGEMM8: np.dtype("i1")}
+_TYPES: dict[int, np.dtype[Any]] = {
+    _FLOAT32: np.dtype("<f4"),
+    _INT8: np.dtype("i1"),
+    _INTGEMM8: np.dtype("i1"),
+}
 # In a logits table the rows are those of tokens, and it lies as it is.
 _NOT_TRANSPOSED = ("Wemb",)
 _LARGEST = 127
@@ -212,7 +217,7 @@ def _aligned(length: int) -> int:
 class _Bounded:
     """Reads a file from its beginning, and nothing that lies behind its end."""
 
-    def __init__(self, file: object, size: int) -> None:
+    def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self.left, self.place = file, size, 0
 
     def read(self, length: int, what: str) -> bytes:
@@ -221,7 +226,7 @@ class _Bounded:
             raise ValueError(f"it ends within its {what}")
         self.left -= length
         self.place += length
-        return self._file.read(length)  # type: ignore[attr-defined, no-any-return]
+        return self._file.read(length)
 
 
 def _read_head(
