@@ -132,8 +132,8 @@ def export_bergamot(
     with atomic_folder(directory) as folder:
         files = write_vocabularies(folder, vocabularies, allow_lists=False)
         write_marian_bin(folder / MODEL, {**_stored(tensors, size), **multipliers})
-        rows = (each.ids for each in vocabularies)
-        write_shortlist(folder / SHORTLIST, lexicon, *rows, size)
+        source, target = (each.ids for each in vocabularies)
+        write_shortlist(folder / SHORTLIST, lexicon, source, target, size)
         named = {"models": [MODEL], "vocabs": files, "shortlist": [SHORTLIST, False]}
         settings = {"relative-paths": True, **named, **_SEARCH, "gemm-precision": precision}
         (folder / CONFIG).write_text(as_yaml(settings), encoding="utf-8")
