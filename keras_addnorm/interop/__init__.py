@@ -1,6 +1,7 @@
 """Models of other toolkits, in and out. What needs a package of its own imports it when used."""
 
 from keras_addnorm.interop import families
+from keras_addnorm.interop.bergamot import export_bergamot
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.folders import require_intact
@@ -15,6 +16,7 @@ require_whole = require_intact
 __all__ = [
     "GenerationSettings",
     "Pretrained",
+    "export_bergamot",
     "export_ctranslate2",
     "export_litert",
     "export_onnx",

@@ -121,6 +121,7 @@ _SAID_ELSEWHERE = {
 }
 _TABLES = {
     *("tie_embeddings", "share_embeddings", "logits_bias", "embedding_scale", "embedding_norm"),
+    "start_embedding",
 }
 _SPECIAL_IDS = {"pad_id", "start_id", "end_id"}  # It knows their names; padding it has not.
 # A field that is not among these has to be at its default: then it changes nothing.
@@ -382,6 +383,9 @@ def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
 
 def _fill_embeddings(stack_spec: Any, spec: Any, embedding: Any) -> None:
     spec.weight = _array(embedding.embeddings)
+    if embedding.zero_id is not None:
+        spec.weight = spec.weight.copy()
+        spec.weight[embedding.zero_id] = 0
     length = embedding.max_length
     if not is_learned(embedding.positions):
         length = max(length, _NUM_SINUSOIDAL_POSITIONS)

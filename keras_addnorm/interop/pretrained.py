@@ -22,10 +22,10 @@ from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
-from keras_addnorm.interop.families.text_files import write_json
+from keras_addnorm.interop.families.marian_npz import is_marian_model
 from keras_addnorm.interop.folders import require_intact, require_new, write_manifest
 from keras_addnorm.interop.hub import find_checkpoint
-from keras_addnorm.interop.tensor_files import StoredTensor, write_safetensors
+from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
 from keras_addnorm.models.checks import require_finite, require_tokenizers
 from keras_addnorm.models.seq2seq import require_model
@@ -167,9 +167,9 @@ def load_pretrained(
     after the other, and computed with in float32.
 
     Args:
-        name: A folder of Hugging Face's; a folder or an `.npz` of Marian's; a folder or a file of
-            OpenNMT's, Eole's or Joey NMT's; a file of PyTorch's or of safetensors, for a family
-            without a `config.json`; or the name of a model at huggingface.co, such as
+        name: A folder of Hugging Face's; a folder, an `.npz` or a `.bin` of Marian's; a folder or a
+            file of OpenNMT's, Eole's or Joey NMT's; a file of PyTorch's or of safetensors, for a
+            family without a `config.json`; or the name of a model at huggingface.co, such as
             `"Helsinki-NLP/opus-mt-en-de"`.
         family: The kind of the files: a name of `keras_addnorm.interop.families`, its dict or
             object; `None` for what `config.json` says.
@@ -266,9 +266,9 @@ def save_pretrained(
         pretrained: The model with what belongs to it, from `load_pretrained`; for a model that was
             trained further, `dataclasses.replace(pretrained, model=model)`.
         directory: The folder to make: `model.safetensors` in float32, `config.json` and
-            `generation_config.json`, where the family has them, the tokenizer's files, a model
-            card that names the licence, and the digests of the files. It appears whole or not at
-            all.
+            `generation_config.json`, where the family has them (of Marian `model.npz`, its
+            vocabularies and `decoder.yml`), the tokenizer's files, a model card that names the
+            licence, and the digests of the files. It appears whole or not at all.
         family: The family to write; `None` for that of `pretrained`.
 
     Returns:
@@ -301,20 +301,9 @@ def save_pretrained(
     kind = pretrained.family if family is None else families.get(family)
     model = merge_lora(require_model(pretrained.model))
     require_finite(model)
-    settings = kind.settings(model.config, pretrained.notes)
-    files: dict[str, Any] = {}
-    if settings is not None:
-        generation = pretrained.generation.to_file(model.config)
-        files = {"config.json": settings, "generation_config.json": generation}
-    table = kind.weights(model.config)
-    shapes = table.shapes(model)
     directory = require_new(directory)
     with atomic_folder(directory) as folder:
-        write_safetensors(
-            folder / "model.safetensors", shapes, lambda name: table.read(model, name)
-        )
-        for name, values in files.items():
-            write_json(folder / name, values)
+        kind.write(dataclasses.replace(pretrained, model=model), folder)
         if pretrained.licence is not None:
             (folder / _CARD).write_text(f"---\nlicense: {pretrained.licence}\n---\n")
         for name, content in pretrained.text_files.items():
@@ -354,13 +343,13 @@ def _family_of(path: Path) -> Family:
     if path.is_dir():
         if (path / "config.json").is_file():
             return families.of_settings(families.read_settings(path))
-        if any(path.glob("*.npz")):
+        if any(map(is_marian_model, path.iterdir())):
             return families.get("marian_npz")
         raise FileNotFoundError(
             f"'{path}' says nowhere what kind of model it holds. Expected a 'config.json', or an "
-            f".npz of Marian. Pass the family, one of {', '.join(families.names())}."
+            f".npz or .bin of Marian. Pass the family, one of {', '.join(families.names())}."
         )
-    if path.suffix == ".npz":
+    if is_marian_model(path):
         return families.get("marian_npz")
     raise ArgumentError(
         "A file of weights does not say what kind of model it holds.",

@@ -38,6 +38,7 @@ class SideArguments:
     scale: float | None = None
     norm: norms.NormLike | None = None
     epsilon: float = 1e-6
+    zero_id: int | None = None
 
     def __post_init__(self) -> None:
         if self.scale is not None and not is_number(self.scale, above=0):
@@ -51,6 +52,12 @@ class SideArguments:
         if not is_whole(self.pad_id):
             raise ArgumentError(
                 "Padding is named by its id.", "an int `pad_id`", pad_id=self.pad_id
+            )
+        if self.zero_id is not None and not is_whole(self.zero_id):
+            raise ArgumentError(
+                "The token whose vector is zeros is named by its id.",
+                "an int `zero_id`, or None for none",
+                zero_id=self.zero_id,
             )
         require_epsilon(self.epsilon)
         require_share(dropout=self.dropout)
@@ -72,6 +79,7 @@ class EmbeddingSide(keras.layers.Layer):
     scale: float | None
     norm: norms.NormLike | None
     epsilon: float
+    zero_id: int | None
 
     def _set_side(self, hidden_dim: int, side: SideArguments) -> None:
         """Keep the arguments."""
@@ -124,6 +132,9 @@ class EmbeddingSide(keras.layers.Layer):
         self._check_token_ids(token_ids, start_index)
         scale = self.hidden_dim**0.5 if self.scale is None else self.scale
         x = self._checked_rows(token_ids, start_index) * scale
+        if self.zero_id is not None:
+            is_zero = ops.expand_dims(ops.equal(token_ids, self.zero_id), -1)
+            x = ops.where(is_zero, ops.zeros_like(x), x)
         if self.position_encoding is not None:
             x = x + self.position_encoding(self._positions(token_ids, start_index))
         if self.embedding_norm is not None:

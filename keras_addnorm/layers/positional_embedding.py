@@ -51,6 +51,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         scale: Factor on the rows of the table; `None` for the square root of D.
         norm: A norm of the sum, a name of `keras_addnorm.norms` or its dict; `None` for none.
         epsilon: The norm's epsilon.
+        zero_id: The id of a token whose vector is zeros, whatever its row; `None` for none.
         use_logits_bias: Whether the tied projection adds a learned bias to the logits.
         init_gain: Factor on the initial table (T-Fixup's).
         **kwargs: The arguments of a Keras layer, and `lora_rank` and `lora_alpha`.
@@ -103,6 +104,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         scale: float | None = None,
         norm: norms.NormLike | None = None,
         epsilon: float = 1e-6,
+        zero_id: int | None = None,
         use_logits_bias: bool = False,
         init_gain: float = 1.0,
         **kwargs: Any,
@@ -123,6 +125,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
                 scale=scale,
                 norm=norm,
                 epsilon=epsilon,
+                zero_id=zero_id,
             ),
         )
         self.vocabulary_size = vocabulary_size
@@ -294,8 +297,8 @@ class SharedTableEmbedding(EmbeddingSide):
     Args:
         token_embedding: The embedding whose table is read, or its config.
         **arguments: `max_length`, `positions`, `mask_zero`, `pad_id`, `dropout`, `is_first_real`,
-            `scale`, `norm` and `epsilon`, as `PositionalEmbedding` takes them, and the arguments of
-            a Keras layer.
+            `scale`, `norm`, `epsilon` and `zero_id`, as `PositionalEmbedding` takes them, and the
+            arguments of a Keras layer.
 
     Raises:
         ValueError: As `PositionalEmbedding`.

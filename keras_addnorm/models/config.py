@@ -23,6 +23,8 @@ from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 # Each layer is named, written and drawn: a number without sense would fill the memory.
 _MOST_LAYERS = 10_000
 
+_START_EMBEDDINGS = ("learned", "zeros")
+
 # What docs/add_and_norm.md recommends where nothing speaks for another. The constructor has the
 # Post-LN of the paper, as layers by themselves have.
 PRESET_SCHEME = "pre_ln"
@@ -144,6 +146,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         embedding_scale: Factor on token embeddings; `None` for the square root of D.
         embedding_norm: A norm of the sum of token embedding and position, on each side one; as
             `norm`, a name, a dict or one for each side. `None` for none.
+        start_embedding: The vector of the start token in the decoder: `"learned"`, its row of the
+            table, or `"zeros"`, as Marian's decoders begin.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -173,6 +177,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
     logits_bias: bool | None = None
     embedding_scale: float | None = None
     embedding_norm: norms.NormLike | None = None
+    start_embedding: str = "learned"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,6 +217,12 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
     def _check_embeddings(self) -> None:
         """Check the choices of the embeddings, and that their tables have a row of padding."""
         SideArguments(scale=self.embedding_scale)  # checks it
+        if self.start_embedding not in _START_EMBEDDINGS:
+            raise ArgumentError(
+                "Unknown vector of the start token.",
+                f"one of {', '.join(map(repr, _START_EMBEDDINGS))}",
+                start_embedding=self.start_embedding,
+            )
         if self.embedding_norm is not None:
             for side in ("encoder", "decoder"):
                 norms.for_side(self.embedding_norm, side)

@@ -622,6 +622,7 @@ def _init_gain(config: Seq2SeqConfig, side: norms.Side) -> float:
 
 def _side_arguments(config: Seq2SeqConfig, side: Literal["encoder", "decoder"]) -> dict[str, Any]:
     norm = config.embedding_norm
+    has_zeros = side == "decoder" and config.start_embedding == "zeros"
     return {
         "max_length": config.max_length,
         "positions": config.positions,
@@ -632,6 +633,7 @@ def _side_arguments(config: Seq2SeqConfig, side: Literal["encoder", "decoder"]) 
         "scale": config.embedding_scale,
         "norm": None if norm is None else norms.for_side(norm, side),
         "epsilon": config.epsilon,
+        "zero_id": config.start_id if has_zeros else None,
     }
 
 

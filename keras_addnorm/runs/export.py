@@ -6,6 +6,7 @@ The functions import what they need, because `keras-addnorm --help` reads the ta
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from keras_addnorm.runs.settings import SEARCH_SETTINGS
 
 if TYPE_CHECKING:
     from keras_addnorm.runs.trained_run import TrainedRun
+
+_MOST_SAMPLES = 100
 
 
 def export(
@@ -97,6 +100,35 @@ def export_for_runtime(run: TrainedRun, directory: str | Path, name: str) -> Pat
     return found
 
 
+def export_for_engine(run: TrainedRun, directory: str | Path) -> Path:
+    """Exports a run for Bergamot's engine, in eight bits, with its shortlist.
+
+    Args:
+        run: A trained run. Its validation pairs are what activations are measured on.
+        directory: The folder to make.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: If the folder exists, or the engine cannot have such a model.
+    """
+    from keras_addnorm import interop
+    from keras_addnorm.data.strings import string_pairs
+    from keras_addnorm.runs.text_data import run_pairs
+
+    shortlist = run.search().shortlist
+    with as_user_errors():
+        pairs = itertools.islice(string_pairs(run_pairs(run.config).validation), _MOST_SAMPLES)
+        return interop.export_bergamot(
+            run.model,
+            run.tokenizers,
+            directory,
+            samples=[source for source, _ in pairs],
+            lexicon=None if shortlist is None else shortlist.lexicon,
+        )
+
+
 @dataclass(frozen=True)
 class Format:
     """A format that a run can be exported in.
@@ -122,4 +154,6 @@ FORMATS = {
     "ctranslate2": _for_runtime("ctranslate2"),
     "onnx": _for_runtime("onnx", "max_length"),
     "litert": _for_runtime("litert", "max_length"),
+    # Whether there is one; the engine's lists have no size of their own.
+    "bergamot": Format(export_for_engine, search=("shortlist",)),
 }

@@ -109,6 +109,8 @@ def import_pretrained(
             save_model_config(loaded.model.config, directory)
             save_tokenizers(tokenizers, directory)
             save_loaded_weights(loaded.model, directory)
+            if loaded.generation.shortlist is not None:
+                loaded.generation.shortlist.lexicon.save(directory.lexicon)
     search = loaded.generation
     not_followed = (*search.not_followed, *_lost(search, loaded.model.config))
     return dataclasses.replace(
@@ -180,6 +182,8 @@ def _evaluation_settings(search: GenerationSettings) -> dict[str, Any]:
     penalty = getattr(strategy, "length_penalty", NoPenalty())
     found["length_penalty"] = getattr(penalty, "alpha", 0.0)
     found["length_penalty_kind"] = "gnmt" if isinstance(penalty, GNMTPenalty) else "average"
+    if search.shortlist is not None:
+        found["shortlist"] = search.shortlist.size
     for constraint in search.constraints:
         if isinstance(constraint, MinLength):
             found["min_length"] = min(constraint.length, search.max_length)

@@ -1,10 +1,12 @@
 """Folders of transformers: without a head, with ids in two files, with a forced first token."""
 
 import json
+import shutil
 import warnings
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 
 from keras_addnorm.basics.tensors import to_numpy
@@ -444,3 +446,34 @@ def test_a_table_of_another_size(name, rows, tmp_path):
     else:
         with pytest.raises(ValueError, match=r"table|rows|pieces"):
             load_pretrained(tmp_path / "other")
+
+
+def test_madlad_400_is_a_t5_told_by_a_token(tmp_path):
+    """Padding is `<s>`, the start `<unk>`, as in google/madlad400-3b-mt; `<2de>` is one token."""
+    folder = make_random_folder("t5_v1_1", tmp_path / "madlad", **SMALL)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["A dog runs.", "The cat sleeps in the house."] * 9),
+        model_prefix=str(tmp_path / "spiece"),
+        vocab_size=24,
+        user_defined_symbols=["<2de>", "<2fr>"],
+        minloglevel=2,
+    )
+    shutil.copy(tmp_path / "spiece.model", folder)
+    ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+    change(folder, **ids)
+    change(folder, "generation_config.json", **ids)
+    change(folder, "tokenizer_config.json", pad_token="<s>", extra_ids=0)
+    ours = load_pretrained(folder)
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    text = "<2de> A dog sleeps."
+    source = ours.tokenizers.source.encode(text)
+    assert source == pieces.encode(text) and pieces.piece_to_id("<2de>") in source
+    ids = {"source": np.array([[*source, 2]]), "target": np.array([[0, 9, 10]])}
+    with torch.no_grad():
+        expected = theirs(
+            input_ids=torch.tensor(ids["source"]), decoder_input_ids=torch.tensor(ids["target"])
+        ).logits.numpy()
+    found = to_numpy(ours.model(ids))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())
+    assert len(ours.translate([text], max_length=5).texts) == 1

@@ -394,7 +394,7 @@ def test_pieces_with_the_ids_of_a_list(npz, tmp_path):
 
 def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
     found = MARIAN.generation(*opened(npz))
-    limits = (MaxLength(source_factor=3.0), ForbiddenTokens((1,)))
+    limits = (MaxLength(1, source_factor=3.0), ForbiddenTokens((1,)))
     assert found == GenerationSettings(
         Beam(4, AveragePenalty(1.0), early_stopping=False), 512, limits, early_stopping=False
     )
@@ -405,7 +405,7 @@ def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
     )
     found = MARIAN.generation(*opened(tmp_path))
     assert found.strategy == Greedy(AveragePenalty(0.6))
-    assert found.constraints == (MaxLength(source_factor=2.0),)
+    assert found.constraints == (MaxLength(1, source_factor=2.0),)
     assert found.not_followed == ("word-penalty = 0.2",)
     path.unlink()  # Marian's own defaults
     found = MARIAN.generation(*opened(tmp_path))
@@ -415,8 +415,7 @@ def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ("transformer-decoder-autoreg: rnn\n", "SSRU, a recurrence"),
-        ("transformer-decoder-autoreg: average-attention\n", "average attention in place of"),
+        ("transformer-decoder-autoreg: rnn\n", "dec-cell of the decoder = 'gru'; expected 'ssru'"),
         (
             "transformer-ffn-depth: 3\ntransformer-tied-layers: [1, 1]\nulr-dim-emb: 4\n"
             "transformer-decoder-dim-ffn: 64\ninput-types: [sequence, class]\nright-left: true\n"
@@ -429,7 +428,7 @@ def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
         ("type: s2s\n", "type = 's2s'; expected 'transformer'"),
         ("transformer-attention-mask: alibi\n", "attention-mask = 'alibi'; expected 'default'"),
     ],
-    ids=["ssru", "average", "several", "highway", "rnn", "alibi"],
+    ids=["gru", "several", "highway", "rnn", "alibi"],
 )
 def test_marian_models_of_other_kinds_are_refused_by_name(npz, tmp_path, settings, reason):
     path = changed_npz(npz, tmp_path / "model.npz", settings)
@@ -501,12 +500,21 @@ def test_all_settings_of_a_real_file_are_known(npz, tmp_path):
     assert (config.activation, config.embedding_norm, config.max_length) == ("relu", None, 512)
 
 
-def test_marian_npz_is_only_read(npz, tmp_path):
+def test_marian_npz_is_no_model_of_transformers(npz, tmp_path):
     marian = load_pretrained(npz, tokenizers=None)
-    with pytest.raises(ValueError, match=r"Marian's own files are only read.*transformers"):
-        save_pretrained(marian, tmp_path / "mine")
     with pytest.raises(ValueError, match=r"epsilon = 1e-06; expected 1e-05"):
         save_pretrained(marian, tmp_path / "mine", "marian")
+
+
+@pytest.mark.parametrize("has_texts", [True, False])
+def test_marian_npz_goes_back(npz, tmp_path, has_texts):
+    marian = load_pretrained(npz, **({} if has_texts else {"tokenizers": None}))
+    folder = save_pretrained(marian, tmp_path / "mine")
+    with np.load(npz / "model.npz") as before, np.load(folder / "model.npz") as after:
+        assert {*before.files} == {*after.files}
+        for name in before.files:
+            if name != "special:model.yml":
+                np.testing.assert_array_equal(before[name], after[name])
 
 
 # -- a real model, trained by others ----------------------------------------------------------

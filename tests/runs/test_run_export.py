@@ -35,6 +35,7 @@ WRITERS = {
     "ctranslate2": "keras_addnorm.interop.export_ctranslate2",
     "onnx": "keras_addnorm.interop.export_onnx",
     "litert": "keras_addnorm.interop.export_litert",
+    "bergamot": "keras_addnorm.interop.export_bergamot",
 }
 
 

@@ -6,15 +6,18 @@ import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.rows import WeightTable
-from keras_addnorm.interop.families.text_files import read_json
-from keras_addnorm.interop.tensor_files import StoredTensor
+from keras_addnorm.interop.families.text_files import read_json, write_json
+from keras_addnorm.interop.tensor_files import StoredTensor, write_safetensors
 from keras_addnorm.models import Seq2SeqConfig
+
+if TYPE_CHECKING:
+    from keras_addnorm.interop.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +128,26 @@ class Family(abc.ABC):
         Returns:
             The settings.
         """
+
+    def write(self, pretrained: Pretrained, folder: Path) -> None:
+        """Write what the toolkit reads, apart from the tokenizer's files and the model card.
+
+        Args:
+            pretrained: The model, LoRA merged, with what belongs to it.
+            folder: The folder, as it is being written.
+
+        Raises:
+            ValueError: If a model of the family cannot be like this one.
+        """
+        model = pretrained.model
+        settings = self.settings(model.config, pretrained.notes)
+        table = self.weights(model.config)
+        path = folder / "model.safetensors"
+        write_safetensors(path, table.shapes(model), lambda name: table.read(model, name))
+        if settings is not None:
+            write_json(folder / "config.json", settings)
+            generation = pretrained.generation.to_file(model.config)
+            write_json(folder / "generation_config.json", generation)
 
 
 class ReadOnlyFamily(Family):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.decoding import Beam, Greedy, Sample, Search
+from keras_addnorm.decoding import Beam, Greedy, Sample, Search, Shortlist
 from keras_addnorm.decoding.beam import EarlyStopping
 from keras_addnorm.decoding.constraints import (
     Constraint,
@@ -146,6 +146,7 @@ class GenerationSettings:
         not_followed: Settings of the checkpoint that have no counterpart here, as
             `"name = value"`.
         said: What the checkpoint says, for the way back; `None` for settings of your own.
+        shortlist: The target tokens that are weighed; `None` for all.
     """
 
     strategy: Strategy
@@ -155,6 +156,7 @@ class GenerationSettings:
     forced_first: int | None = None
     not_followed: tuple[str, ...] = ()
     said: Said | None = dataclasses.field(default=None, compare=False, repr=False)
+    shortlist: Shortlist | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -223,7 +225,12 @@ class GenerationSettings:
     @property
     def search(self) -> Search:
         """The search, as all of `keras_addnorm` takes it."""
-        return Search(self.strategy, max_length=self.max_length, constraints=self.constraints)
+        return Search(
+            self.strategy,
+            max_length=self.max_length,
+            constraints=self.constraints,
+            shortlist=self.shortlist,
+        )
 
     def with_beams(self, num_beams: int) -> Strategy:
         """Return the same search with another number of hypotheses."""

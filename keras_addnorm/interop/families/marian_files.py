@@ -13,10 +13,11 @@ from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.data.piece_ids import filler
 from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.constraints import Constraint, ForbiddenTokens, MaxLength
-from keras_addnorm.decoding.length_penalties import AveragePenalty
+from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian import text_format
+from keras_addnorm.interop.families.marian_shortlist import shortlist_of
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
     moved,
@@ -28,6 +29,7 @@ from keras_addnorm.models import Seq2SeqConfig
 
 _UNKNOWN_ID = 1
 _PAD = "<pad>"
+_ROUNDING = 8
 _ID = re.compile(r"\s*[0-9]{1,18}\s*")
 _LISTS = (".yml", ".yaml", ".json")
 # Bytes that no text has, of a model of pieces with a fallback to bytes.
@@ -35,12 +37,15 @@ _CONTROL_BYTES = frozenset(f"<0x{value:02X}>" for value in range(32))
 # What changes an output and has no counterpart here; where it changes nothing.
 _NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
     "word-penalty": (0,),
-    "shortlist": ([],),
     "output-sampling": ([],),
     "skip-cost": (False,),
     "weights": ([],),
     "force-decode": (False,),
 }
+
+
+# How Bergamot's engine searches, for whose models there may be no file of settings.
+_OF_THE_ENGINE = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
 
 
 def read_settings(path: Path, text: str) -> dict[str, Any]:
@@ -50,11 +55,14 @@ def read_settings(path: Path, text: str) -> dict[str, Any]:
 
 def read_decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what the `decoder.yml` beside a model says; nothing if there is none."""
-    for name in ("decoder.yml", f"{checkpoint.path.name}.decoder.yml"):
+    names = ["decoder.yml", f"{checkpoint.path.name}.decoder.yml"]
+    if checkpoint.path.suffix == ".bin":
+        names += sorted(path.name for path in checkpoint.folder.glob("config*.yml"))
+    for name in names:
         path = checkpoint.folder / name
         if path.is_file():
             return read_settings(path, read_text(path))
-    return {}
+    return dict(_OF_THE_ENGINE) if checkpoint.path.suffix == ".bin" else {}
 
 
 def search_of(
@@ -79,21 +87,65 @@ def search_of(
         if vocabularies and vocabularies[1].suffix == ".spm":
             pieces = enumerate(sentencepiece_pieces(vocabularies[1]))
             never += [token for token, piece in pieces if piece in _CONTROL_BYTES]
-    constraints: list[Constraint] = [
-        MaxLength(source_factor=float(settings.get("max-length-factor", 3)))
-    ]
+    # Marian cuts a sequence off there; with room for the end, ours has the same tokens.
+    factor = float(settings.get("max-length-factor", 3))
+    constraints: list[Constraint] = [MaxLength(1, source_factor=factor)]
     if never:
         constraints.append(ForbiddenTokens(tuple(never)))
+    not_followed = [
+        f"{name} = {settings[name]!r:.60}"
+        for name, neutral in _NOT_FOLLOWED.items()
+        if settings.get(name) is not None and settings[name] not in neutral
+        # Of one hypothesis, the cost changes no token.
+        if (name, num_beams) != ("skip-cost", 1)
+    ]
+    named = settings.get("shortlist") or [None]
+    sizes = config.source_vocabulary_size, config.target_vocabulary_size
+    shortlist = shortlist_of(checkpoint.folder, named[0], *sizes)
+    if named[0] is not None and not (checkpoint.folder / Path(named[0]).name).is_file():
+        not_followed.append(f"shortlist = {named!r:.60}")
     return GenerationSettings(
         Greedy(penalty) if num_beams == 1 else Beam(num_beams, penalty),
         config.max_length,
         tuple(constraints),
-        not_followed=tuple(
-            f"{name} = {settings[name]!r:.60}"
-            for name, neutral in _NOT_FOLLOWED.items()
-            if settings.get(name) is not None and settings[name] not in neutral
-        ),
+        not_followed=tuple(not_followed),
+        shortlist=shortlist,
     )
+
+
+def decoder_settings(generation: GenerationSettings) -> dict[str, Any]:
+    """Return what `decoder.yml` says of a search.
+
+    Args:
+        generation: How to search.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ValueError: If Marian cannot search so.
+    """
+    strategy = generation.strategy
+    penalty = getattr(strategy, "length_penalty", None)
+    alpha = penalty.alpha if isinstance(penalty, AveragePenalty) else None
+    if isinstance(penalty, NoPenalty) or penalty is None:
+        alpha = 0.0
+    if not isinstance(strategy, Greedy | Beam) or alpha is None:
+        raise ArgumentError(
+            "Marian does not search like this.",
+            "greedy or with a beam, and a score over the length to a power (AveragePenalty)",
+            "Replace `generation` of the Pretrained.",
+            received=f"{strategy}",
+        )
+    found = {
+        "beam-size": strategy.num_beams if isinstance(strategy, Beam) else 1,
+        "normalize": alpha,
+        "word-penalty": 0,
+    }
+    for constraint in generation.constraints:
+        if isinstance(constraint, MaxLength) and constraint.source_factor:
+            found["max-length-factor"] = constraint.source_factor
+    return found
 
 
 def read_tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
@@ -203,9 +255,11 @@ def _check_sizes(checkpoint: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer]
     size = tokenizers[0].vocabulary_size - 1
     received = [size - len(tokenizer.unused_ids) for tokenizer in tokenizers]
     dims = checkpoint.settings.get("dim-vocabs") or []
-    # Of tables with different sizes, the settings know the smaller one.
-    expected = list(dims) if len(dims) == 2 and max(dims) == size else [size, size]
-    if max(received) != size or (expected == dims and received != expected):
+    # A table may have a few rows more, for products of a round size. Of tables with different
+    # sizes, the settings know the smaller one.
+    are_said = len(dims) == 2 and 0 <= size - max(dims) < _ROUNDING
+    expected = list(dims) if are_said else [size, size]
+    if received != expected if are_said else max(received) != size:
         raise ArgumentError(
             "The vocabularies beside the model are not those of its tables.",
             f"{expected[0]} and {expected[1]} pieces",

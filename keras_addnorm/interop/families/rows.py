@@ -95,6 +95,31 @@ class OneMore(Form):
 
 
 @dataclasses.dataclass(frozen=True)
+class PlacedRows(Form):
+    """Ours has their rows at other places, and more of its own.
+
+    Attributes:
+        ids: Where ours has each of theirs.
+        size: How many rows ours has.
+        value: Each number of a row that only ours has.
+    """
+
+    ids: tuple[int, ...]
+    size: int
+    value: float = 0.0
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Put the rows into their places."""
+        found = np.full((self.size, *numbers.shape[1:]), self.value, numbers.dtype)
+        found[list(self.ids)] = numbers
+        return found
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Take the rows in their order."""
+        return numbers[list(self.ids)]
+
+
+@dataclasses.dataclass(frozen=True)
 class OneRow(Form):
     """Theirs is a matrix of one row, ours a vector."""
 

@@ -233,7 +233,7 @@ def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         first = default.offset + 256
         tokenizer = ByteTokenizer(**settings.of_bytes(first, default.last, size))
     else:
-        tokenizer = _of_pieces(checkpoint.folder, kind, size)
+        tokenizer = _of_pieces(checkpoint.folder, kind, config)
     where = f"task_specific_params of '{checkpoint.folder / 'config.json'}'"
     tasks = require_object(checkpoint.settings.get("task_specific_params"), where)
     # T5 1.0 is told in words what to do. Flan-T5, made of 1.1, keeps the list, and is not.
@@ -243,15 +243,20 @@ def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
     return TokenizerPair(tokenizer, tokenizer, text_format)
 
 
-def _of_pieces(folder: Path, kind: str, size: int) -> BaseTokenizer:
+def _of_pieces(folder: Path, kind: str, config: Seq2SeqConfig) -> BaseTokenizer:
     """Return the tokenizer of a SentencePiece model, or of a `tokenizer.json`."""
+    size = config.source_vocabulary_size
     whole = whole_tokenizer(folder, _MODEL)
     if whole is None:
         model = require_text_file(folder, _MODEL)
-        settings = TokenizerSettings(folder, kind)
         pieces = read_pieces(model)
+        pad = start = "<pad>"
+        if pad not in pieces and max(config.pad_id, config.start_id) < len(pieces):
+            # MADLAD-400 pads with `<s>`, and starts with `<unk>`.
+            pad, start = pieces[config.pad_id], pieces[config.start_id]
+        settings = TokenizerSettings(folder, kind, pad)
         last = _sentinels(settings, pieces, size - len(pieces))
-        return moved(model, size, settings, last=last, start="<pad>")
+        return moved(model, size, settings, last=last, pad=pad, start=start)
     settings = TokenizerSettings(folder, kind)
     whole.require_around(TextFormat(), settings)
     return whole.tokenizer(whole.piece_ids(settings, size, start="<pad>"))

@@ -85,6 +85,7 @@ class TokenizerSettings:
     Args:
         folder: Where the files are.
         tokenizer_class: The class of `transformers`, without "Fast".
+        pad: The name of padding, where it is another than the class has.
 
     Attributes:
         kind: How it reads texts.
@@ -96,8 +97,11 @@ class TokenizerSettings:
             another one denies.
     """
 
-    def __init__(self, folder: Path, tokenizer_class: str) -> None:
+    def __init__(self, folder: Path, tokenizer_class: str, pad: str | None = None) -> None:
         self.kind = KINDS[tokenizer_class]
+        if pad is not None:
+            own = {**self.kind.names, "pad_token": pad}
+            self.kind = dataclasses.replace(self.kind, names=own)
         self.config = read_object(folder / CONFIG)
         self._folder = folder
         self._problems: list[str] = []

@@ -12,7 +12,14 @@ from pathlib import Path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.interop.tensor_files.computed_tensor import ComputedTensor
-from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
+from keras_addnorm.interop.tensor_files.marian_bin import (
+    EightBitMatrix,
+    StoredEightBitMatrix,
+    is_marian_bin,
+    read_marian_bin,
+    write_marian_bin,
+)
+from keras_addnorm.interop.tensor_files.numpy_zip import read_npz, write_npz
 from keras_addnorm.interop.tensor_files.safetensors import read_safetensors, write_safetensors
 from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError, StoredTensor
 from keras_addnorm.interop.tensor_files.tensorflow_checkpoint import read_tensorflow_checkpoint
@@ -21,15 +28,21 @@ from keras_addnorm.interop.tensor_files.torch_zip import Options, read_torch, te
 __all__ = [
     "ComputedTensor",
     "DamagedFileError",
+    "EightBitMatrix",
     "Options",
+    "StoredEightBitMatrix",
     "StoredTensor",
     "find_tensors",
+    "is_marian_bin",
+    "read_marian_bin",
     "read_npz",
     "read_safetensors",
     "read_tensorflow_checkpoint",
     "read_tensors",
     "read_torch",
     "tensors_in",
+    "write_marian_bin",
+    "write_npz",
     "write_safetensors",
 ]
 

@@ -1,13 +1,16 @@
-"""Reads NumPy's `.npz`, as Marian writes its models."""
+"""Reads and writes NumPy's `.npz`, as Marian has its models."""
 
 from __future__ import annotations
 
+import io
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,
@@ -61,6 +64,23 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
         ) from error
     require_intact(path, tensors)
     return tensors
+
+
+def write_npz(path: Path, names: Iterable[str], read: Callable[[str], np.ndarray]) -> None:
+    """Write an `.npz`, one array after the other.
+
+    `numpy.savez` reserves room for sizes beyond 4 GiB in each header, which Marian does not read.
+
+    Args:
+        path: The file, which appears as a whole.
+        names: The names of the arrays.
+        read: Returns an array by its name.
+    """
+    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name in names:
+            content = io.BytesIO()
+            npy.write_array(content, np.ascontiguousarray(read(name)), version=(1, 0))
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getbuffer())
 
 
 def _columns_first(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ translates with it, and docs/runtimes.md says what each can do:
   ctranslate2   a C++ runtime with its own search: the fastest on a CPU in int8
   onnx          graphs of the encoder and of a step of the decoder, for ONNX Runtime and others
   litert        the same in one file for LiteRT, on phones and small devices
+  bergamot      eight bits for the engine of Firefox, which runs in a web page, too
 
 examples:
   keras-addnorm export runs/mine saved_models/mine
@@ -39,6 +40,7 @@ examples:
   keras-addnorm export runs/mine saved_models/mine --shortlist 1024
   keras-addnorm export runs/mine ct2/mine --format ctranslate2
   keras-addnorm export runs/mine onnx/mine --format onnx --max-length 64
+  keras-addnorm export runs/mine page/model --format bergamot --shortlist 1024
 """
 
 # Arguments of the function that writes a SavedModel.
