@@ -40,7 +40,7 @@ from keras_addnorm.training.schedules import (
     NoamSchedule,
     ScheduleOfUpdates,
 )
-from keras_addnorm.training.scores import Scores, evaluate_translations
+from keras_addnorm.training.scores import Scores, evaluate_translations, sentence_scorer
 from keras_addnorm.training.stopping import Stopped, StopRequest
 from keras_addnorm.training.translation_score import TranslationScore
 
@@ -71,4 +71,5 @@ __all__ = [
     "evaluate_translations",
     "find_learning_rate",
     "plot_curves",
+    "sentence_scorer",
 ]

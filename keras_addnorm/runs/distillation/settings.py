@@ -1,0 +1,113 @@
+"""The settings of a distillation, which stand in the table `distillation` of a file."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keras_addnorm.basics.fields import (
+    Rule,
+    Setting,
+    check_settings,
+    check_types,
+    from_table,
+    list_settings,
+    setting,
+)
+from keras_addnorm.runs.choices import SENTENCE_METRICS
+from keras_addnorm.runs.settings import RunConfig
+
+TABLE = "distillation"
+
+# A student learns from a teacher's sentences, which are simpler than people's: nothing has to hold
+# it back.
+STUDENT_DEFAULTS = {"training.label_smoothing": 0.0, "model.dropout": 0.0}
+
+
+@dataclass(frozen=True)
+class DistillationConfig:
+    """How a teacher's translations become training text.
+
+    Attributes:
+        teacher: A run directory (trained or imported), or a folder or file of translations.
+        monolingual: Text files with more sentences of the source language.
+        backward: A run directory of the other direction, to filter with.
+        drop_worst: Share of the pairs that the filter leaves out.
+        beams: Beam width of the teacher.
+        n_best: Number of hypotheses that are compared with the reference.
+        length_penalty: Exponent of the teacher's length penalty, n^length_penalty.
+        choose_by: How nearness to the reference is measured.
+        noise: Factor of the shares of `TextNoise`.
+        processes: Number of processes that translate.
+    """
+
+    teacher: str = setting(
+        "",
+        "run directory of the teacher, trained here or imported; or a folder or file of sentence "
+        "pairs whose target side is what a teacher elsewhere said",
+        metavar="DIR|FILE",
+    )
+    monolingual: tuple[str, ...] = setting(
+        (), "text files with more sentences of the source language, one a line", metavar="FILE"
+    )
+    backward: str = setting(
+        "",
+        "run directory of a model of the other direction: pairs whose source it finds improbable "
+        "are left out",
+        metavar="DIR",
+    )
+    drop_worst: float = setting(
+        0.05, "share of the pairs that are left out by backward", minimum=0, below=1
+    )
+    beams: int = setting(8, "beam width of the teacher", flag="teacher-beams", minimum=1)
+    n_best: int = setting(
+        8, "number of the teacher's hypotheses that are compared with the reference", minimum=1
+    )
+    length_penalty: float = setting(
+        1.0,
+        "exponent of the teacher's length penalty, n^X for n tokens",
+        flag="teacher-length-penalty",
+        minimum=0,
+    )
+    choose_by: str = setting(
+        "chrf", "how near a hypothesis is to the reference", choices=SENTENCE_METRICS
+    )
+    noise: float = setting(
+        1.0,
+        "noise in the training text, against which the student becomes robust: factor of the "
+        "usual shares; 0 = none",
+        minimum=0,
+    )
+    processes: int = setting(1, "number of processes that translate", minimum=1)
+
+    def __post_init__(self) -> None:
+        check_types(self, TABLE)
+        rules = [
+            Rule("teacher", bool(self.teacher.strip()), "a run directory, or a folder or file"),
+            Rule("n_best", self.n_best <= self.beams, f"at most {TABLE}.beams = {self.beams}"),
+        ]
+        check_settings(self, TABLE, rules)
+
+    @staticmethod
+    def settings() -> list[Setting]:
+        """Lists the settings, as the command line sees them."""
+        return list(list_settings(DistillationConfig, f"{TABLE}."))
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> DistillationConfig:
+        """Makes the settings of the table `distillation`; a `UserError` names what is wrong."""
+        return typing.cast(DistillationConfig, from_table(cls, settings, f"{TABLE}."))
+
+
+def student_config(settings: Mapping[str, Any]) -> RunConfig:
+    """Makes the configuration of a student: label smoothing and dropout are 0 unless given.
+
+    Args:
+        settings: Settings by dotted key, such as `{"data": "corpus", "model.preset": "micro"}`.
+
+    Returns:
+        The configuration.
+    """
+    return RunConfig().replace({**STUDENT_DEFAULTS, **settings})
