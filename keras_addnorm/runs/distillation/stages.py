@@ -69,7 +69,7 @@ class Stages:
                     "Leave it as it was, or choose another run directory.",
                     received=_listed(now, changed),
                 )
-            self._say(f"The {name} are made anew: changed is {', '.join(changed)}.")
+            self._say(f"Made anew: {name}, as there was a change of {', '.join(changed)}.")
         if place.exists():
             shutil.rmtree(place)
         self.folder.mkdir(parents=True, exist_ok=True)
