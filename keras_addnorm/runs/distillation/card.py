@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from keras_addnorm.runs.distillation.comparison import TIMED_SENTENCES, table
+from keras_addnorm.runs.distillation.comparison import TIMED_SENTENCES, Figures, table
+from keras_addnorm.runs.distillation.corpus import CorpusReport
 from keras_addnorm.runs.distillation.settings import DistillationConfig
+from keras_addnorm.runs.trained_run import TrainedRun
 
-if TYPE_CHECKING:
-    from keras_addnorm.runs.distillation.distill import Distilled
+
+@dataclass(frozen=True)
+class Distilled:
+    """A student.
+
+    Attributes:
+        run: Its run.
+        report: What became of the teacher's translations.
+        teacher: The teacher's figures; `None` of a folder of translations.
+        student: The student's.
+        split: What they were measured on.
+    """
+
+    run: TrainedRun
+    report: CorpusReport
+    teacher: Figures | None
+    student: Figures
+    split: str
 
 
 def comparison(found: Distilled) -> str:

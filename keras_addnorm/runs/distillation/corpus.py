@@ -34,6 +34,12 @@ _REPORT = "report.json"
 def write_pairs(config: RunConfig, monolingual: Iterable[str], teacher: Teacher, path: Path) -> str:
     """Writes what the teacher translates: the training pairs, then sources without a reference.
 
+    Args:
+        config: What is read.
+        monolingual: Text files with more sources.
+        teacher: The teacher.
+        path: The file to write.
+
     Returns:
         The digest of the file.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs.checks_before_training import require_consistent, require_place_to_go_on
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation import backward, card
+from keras_addnorm.runs.distillation.card import Distilled
 from keras_addnorm.runs.distillation.comparison import Figures, measure
 from keras_addnorm.runs.distillation.corpus import (
     TEXT,
-    CorpusReport,
     held_out_splits,
     read_report,
     write_corpus,
@@ -40,29 +40,10 @@ from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import keep_standard_input, load_pairs, test_splits
 from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.runs.train import train
-from keras_addnorm.runs.trained_run import TrainedRun, require_model_config
+from keras_addnorm.runs.trained_run import require_model_config
 
 SETTINGS = "settings.toml"
 """What a distillation was begun with, in the folder of its stages."""
-
-
-@dataclass(frozen=True)
-class Distilled:
-    """A student.
-
-    Attributes:
-        run: Its run.
-        report: What became of the teacher's translations.
-        teacher: The teacher's figures; `None` of a folder of translations.
-        student: The student's.
-        split: What they were measured on.
-    """
-
-    run: TrainedRun
-    report: CorpusReport
-    teacher: Figures | None
-    student: Figures
-    split: str
 
 
 def distill(

@@ -102,12 +102,5 @@ class DistillationConfig:
 
 
 def student_config(settings: Mapping[str, Any]) -> RunConfig:
-    """Makes the configuration of a student: label smoothing and dropout are 0 unless given.
-
-    Args:
-        settings: Settings by dotted key, such as `{"data": "corpus", "model.preset": "micro"}`.
-
-    Returns:
-        The configuration.
-    """
+    """Makes a student's configuration of settings by dotted key, and of a student's defaults."""
     return RunConfig().replace({**STUDENT_DEFAULTS, **settings})
