@@ -41,10 +41,12 @@ HOUSE = {
     "basics": _room(),
     "schemes": _room("basics"),
     "norms": _room("basics"),
+    "alignment": _room("basics"),
     "layers": _room("basics", "schemes", "norms"),
     # The model is an argument of a search: whatever offers `encode` and `decode_step`.
     "decoding": _room(
         "basics",
+        "alignment",
         "layers",
         # Gathers in fewer operations than Keras', and what engines compile and write with.
         backend_files=frozenset(
@@ -74,7 +76,7 @@ HOUSE = {
         "training",
         backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
-    "data": _room("basics", backends=True),
+    "data": _room("basics", "alignment", backends=True),
     "serving": _room("basics", "schemes", "decoding", "models", "data", backends=True),
     # Looks at every part of a model by its class.
     "explain": _room("basics", "schemes", "norms", "layers", "models", "data"),
@@ -98,6 +100,7 @@ HOUSE = {
     ),
     "runs": _room(
         "basics",
+        "alignment",
         "schemes",
         "norms",
         "layers",

@@ -19,6 +19,7 @@ from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.loading import line_reports, load_translation
 from keras_addnorm.data.named_sets import demo_builder
 from keras_addnorm.data.piece_ids import PieceIds
+from keras_addnorm.data.piece_links import align_pieces, piece_links
 from keras_addnorm.data.pipeline import make_training_dataset
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.streams import bucket_by_length
@@ -51,6 +52,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerPair",
     "TrainingBatches",
+    "align_pieces",
     "bucket_by_length",
     "byte_alphabet",
     "demo_builder",
@@ -62,6 +64,7 @@ __all__ = [
     "load_translation",
     "make_training_batches",
     "make_training_dataset",
+    "piece_links",
     "sentencepiece_pieces",
 ]
 

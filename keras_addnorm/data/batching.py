@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ class Batching(Bucketing):
     row_weights: bool = False
     row_share: tuple[int, int] = (0, 1)
     sampling: SubwordSampling | None = None
+    alignments: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,6 +43,13 @@ class Batching(Bucketing):
                 f"a `shuffle_seed` with {self.sampling}",
                 "Pass one, or leave sampling out: validation goes without.",
                 received="shuffle_seed=None",
+            )
+
+        if self.sampling is not None and self.alignments is not None:
+            raise ArgumentError(
+                "Alignments belong to the pieces that a text is always split into.",
+                "`alignments`, or `sampling`, which splits it anew in each epoch",
+                received="both",
             )
 
     def _check_numbers(self) -> None:

@@ -13,14 +13,11 @@ import numpy as np
 
 from keras_addnorm.data.batching import Batch, Batching
 from keras_addnorm.data.buckets import Bucket, bucket_of, num_batches
+from keras_addnorm.data.piece_links import PieceLinks, encode_pairs
 from keras_addnorm.data.pipeline_report import PipelineReport
-from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.text_format import BoundFormat
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
-
-# Texts that are tokenised at once, so that a corpus is never in memory as text.
-_TEXTS_AT_ONCE = 10_000
 
 # How many sampled segmentations of the corpus decide how many batches every epoch has.
 _SAMPLES = 2
@@ -119,6 +116,7 @@ class Corpus:
         num_batches: Batches of every epoch.
         text_format: What stands around the tokens of a text.
         resampler: How each epoch samples its pieces; `None` if it samples none.
+        links: Which tokens of the two sides belong together, for guided alignment.
     """
 
     source: TokenRows
@@ -128,6 +126,7 @@ class Corpus:
     num_batches: int
     text_format: BoundFormat
     resampler: Resampler | None
+    links: PieceLinks | None = None
 
     @classmethod
     def from_texts(
@@ -135,7 +134,13 @@ class Corpus:
     ) -> Corpus:
         """Tokenises sentence pairs and divides them into buckets."""
         around = tokenizers.bound_format
-        source, target = (TokenRows.from_rows(rows) for rows in _encode(pairs, tokenizers, around))
+        sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+        for _, rows in encode_pairs(pairs, tokenizers, around):
+            for side, ids in zip(sides, rows, strict=True):
+                side.append(np.array(ids, np.int32))
+        source, target = map(TokenRows.from_rows, sides)
+        given = batching.alignments
+        links = None if given is None else PieceLinks.of(given, source.lengths, target.lengths)
         # What a text itself begins with stands among its tokens.
         around = around.without_leading_piece()
         sampling = batching.sampling
@@ -158,7 +163,7 @@ class Corpus:
         )
         index = np.where(filled, bucket_of(plain, buckets), -1)
         batches = num_batches(index, buckets)
-        corpus = cls(source, target, buckets, index, batches, around, resampler)
+        corpus = cls(source, target, buckets, index, batches, around, resampler, links)
         if resampler is None:
             return corpus
         needed = [
@@ -297,12 +302,15 @@ class Corpus:
             start = index - index % batches_per_update
             weight = batches_per_update / sum(tokens[start : start + batches_per_update])
             yield (
-                *self.batch(bucket, members),
+                *self.batch(bucket, members, weight),
                 np.full((bucket.batch_size, 1), weight, np.float32),
             )
 
-    def batch(self, bucket: Bucket, members: np.ndarray) -> Batch:
-        """Lays out one batch for teacher forcing, every array (rows, length)."""
+    def batch(self, bucket: Bucket, members: np.ndarray, weight: float | None = None) -> Batch:
+        """Lays out one batch for teacher forcing, every array (rows, length).
+
+        With links, `"alignment"` is `(rows, length, length)`, with the weight of each token in it.
+        """
         shape, around = (bucket.batch_size, bucket.length), self.text_format
         before = (*around.source_prefix, *around.text_prefix)
         prefix, end = around.target_prefix, (around.end_id,)
@@ -310,7 +318,13 @@ class Corpus:
         source = self.source.padded(members, shape, pad_id, before, around.source_suffix)
         labels = self.target.padded(members, shape, pad_id, prefix, end)
         target = self.target.padded(members, shape, pad_id, (start, *prefix), ())
-        return {"source": source, "target": target}, labels
+        inputs = {"source": source, "target": target}
+        if self.links is not None:
+            if weight is None:
+                weight = 1 / max(int(np.count_nonzero(labels != pad_id)), 1)
+            shifts = (len(before), len(prefix))
+            inputs["alignment"] = self.links.weights(members, shape, shifts) * np.float32(weight)
+        return inputs, labels
 
 
 def _lengths(
@@ -323,29 +337,3 @@ def _lengths(
             for source, target in zip(*sides, strict=True)
         ]
     )
-
-
-def _encode(
-    pairs: Iterable[Any], tokenizers: TokenizerPair, around: BoundFormat
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Tokenises sentence pairs, many texts at once."""
-    sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    portion: list[tuple[str, str]] = []
-
-    def flush() -> None:
-        sources, targets = zip(*portion, strict=True)
-        encoded = (
-            around.encode_sources(sources, tokenizers.source),
-            tokenizers.target.encode_batch(targets),
-        )
-        for side, rows in zip(sides, encoded, strict=True):
-            side.extend(np.array(ids, np.int32) for ids in rows)
-        portion.clear()
-
-    for pair in string_pairs(pairs):
-        portion.append(pair)
-        if len(portion) == _TEXTS_AT_ONCE:
-            flush()
-    if portion:
-        flush()
-    return sides

@@ -84,6 +84,9 @@ class Epochs:
         for side in (self._corpus.source, self._corpus.target):
             digest.update(side.offsets.data)
             digest.update(side.ids.data)
+        if (links := self._corpus.links) is not None:
+            digest.update(links.offsets.data)
+            digest.update(links.places.data)
         return digest.hexdigest()
 
     @property

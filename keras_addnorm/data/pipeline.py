@@ -42,6 +42,7 @@ def make_training_dataset(
     rows_multiple_of: int = 1,
     row_share: tuple[int, int] = (0, 1),
     sampling: SubwordSampling | None = None,
+    alignments: Sequence[Any] | None = None,
 ) -> tf.data.Dataset:
     """Tokenises sentence pairs once and serves them as bucketed batches.
 
@@ -84,6 +85,11 @@ def make_training_dataset(
             seed and the epoch, and puts each pair into the bucket that its pieces need. A pair
             keeps the pieces of `encode` if no bucket holds its sampled pieces, or if the epoch
             would need more batches than two samples of the corpus needed.
+        alignments: For guided alignment (`keras_addnorm.training.GuidedAlignment`): for each pair
+            the links of its pieces, `(L, 2)`, from `align_pieces` or `piece_links`. Inputs then
+            have a third array, `"alignment"`, float32 of `(rows, length, length)`: in each row of
+            a target token the links, divided by their number and by the tokens of the batch, or
+            with the row's weight if there are row weights.
 
     Returns:
         A data set of `({"source", "target"}, labels)`, int32 arrays of the shape of their bucket.
@@ -124,11 +130,15 @@ def make_training_dataset(
         rows_multiple_of=rows_multiple_of,
         row_share=row_share,
         sampling=sampling,
+        alignments=alignments,
     )
     epochs = Epochs.from_texts(pairs, tokenizers, batching)
     report = epochs.report(first_epoch)
     ids = tf.TensorSpec((None, None), tf.int32)
-    signature: tuple[Any, ...] = ({"source": ids, "target": ids}, ids)
+    inputs = {"source": ids, "target": ids}
+    if alignments is not None:
+        inputs["alignment"] = tf.TensorSpec((None, None, None), tf.float32)
+    signature: tuple[Any, ...] = (inputs, ids)
     if batching.has_row_weights:
         signature = (*signature, tf.TensorSpec((None, 1), tf.float32))
     dataset = tf.data.Dataset.from_generator(epochs.next_iteration, output_signature=signature)

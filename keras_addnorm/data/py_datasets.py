@@ -66,8 +66,12 @@ class BatchesOfManySizes(keras.utils.PyDataset):
         """Returns `batch_at(index)`; a larger second batch while Keras inspects the shapes."""
         batch = self.batch_at(index)
         if index == 1 and self._is_inspected:
-            return keras.tree.map_structure(_one_larger, batch)
+            return self._one_larger(batch)
         return batch
+
+    def _one_larger(self, batch: Any) -> Any:
+        # (B, T, ...) -> (B + 1, T + 1, ...)
+        return keras.tree.map_structure(lambda x: _padded(x, 2), batch)
 
     @property
     def workers(self) -> int:
@@ -80,9 +84,8 @@ class BatchesOfManySizes(keras.utils.PyDataset):
         self._is_inspected = False
 
 
-def _one_larger(x: np.ndarray) -> np.ndarray:
-    # (B, T, ...) -> (B + 1, T + 1, ...)
-    return np.pad(x, [(0, int(axis < 2)) for axis in range(x.ndim)])
+def _padded(x: np.ndarray, axes: int) -> np.ndarray:
+    return np.pad(x, [(0, int(axis < axes)) for axis in range(x.ndim)])
 
 
 class TrainingBatches(BatchesOfManySizes):
@@ -133,6 +136,10 @@ class TrainingBatches(BatchesOfManySizes):
             self._batches = self._epochs.batches(self.epoch, batch)
         self._next = batch + 1
         return next(self._batches)
+
+    def _one_larger(self, batch: Any) -> Any:
+        # Alignments are (B, T, S).
+        return keras.tree.map_structure(lambda x: _padded(x, 3), batch)
 
     @property
     def plan(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.alignment.translation_table import TranslationTable, ibm_model_1
 from keras_addnorm.basics.argument_checks import is_whole, require_int
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
@@ -24,7 +25,7 @@ _MOST_COOCCURRENCES = 10_000_000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lexicon:
-    """The most probable translations of each source token, by IBM's first model.
+    """The most probable translations of each source token, by IBM's first model or by links.
 
     Args:
         candidates: `(V_source, C)` int32: target tokens, the most probable first.
@@ -88,15 +89,92 @@ class Lexicon:
         sources, targets = _sentences(pairs)
         _check("source", sources, source_vocabulary_size)
         _check("target", targets, target_vocabulary_size)
-        frequencies = np.bincount(np.concatenate(targets), minlength=target_vocabulary_size)
-        source, target, probability = _translation_probabilities(
-            sources, targets, target_vocabulary_size, iterations
+        table = ibm_model_1(sources, targets, target_vocabulary_size, iterations)
+        return cls._of(table, targets, source_vocabulary_size, num_candidates)
+
+    @classmethod
+    def from_links(
+        cls,
+        pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+        links: Iterable[Any],
+        *,
+        source_vocabulary_size: int,
+        target_vocabulary_size: int,
+        num_candidates: int = 64,
+    ) -> Lexicon:
+        """Count translations of tokens: `p(t | s)` is the share of t among the tokens linked to s.
+
+        Args:
+            pairs: The training sentences as ids, each side with its end token.
+            links: For each pair its links `(L, 2)`, positions in source and target, as
+                `keras_addnorm.alignment.align` finds them.
+            source_vocabulary_size: Number of source tokens.
+            target_vocabulary_size: Number of target tokens.
+            num_candidates: Number of translations that are kept for each source token, C.
+
+        Returns:
+            The lexicon.
+
+        Raises:
+            ValueError: If there is no link, there are more or fewer rows of links than pairs, a
+                link or an id lies outside, or a number does not fit.
+
+        Example:
+            >>> pairs = [([5, 6, 2], [8, 9, 2]), ([5, 7, 2], [8, 10, 2])]
+            >>> lexicon = Lexicon.from_links(
+            ...     pairs,
+            ...     [[(0, 0), (1, 1)], [(0, 0), (1, 1)]],
+            ...     source_vocabulary_size=8,
+            ...     target_vocabulary_size=12,
+            ... )
+            >>> lexicon.candidates[[6, 7], 0].tolist()
+            [9, 10]
+        """
+        require_int(
+            "A lexicon counts.",
+            source_vocabulary_size=source_vocabulary_size,
+            target_vocabulary_size=target_vocabulary_size,
+            num_candidates=num_candidates,
         )
+        sides = [_ids_of(pair) for pair in _listed(pairs)]
+        places = [np.asarray(row, "int64").reshape(-1, 2) for row in links]
+        if len(sides) != len(places):
+            raise ArgumentError(
+                "A lexicon is counted from sentence pairs and their links.",
+                "as many rows of links as pairs",
+                received=f"{len(places)} and {len(sides)}",
+            )
+        linked = [
+            _linked_ids(pair, row) for pair, row in zip(sides, places, strict=True) if len(row)
+        ]
+        if not linked:
+            raise ValueError("There are no links to count translations of tokens from.")
+        sources, targets = ([side[n] for side in sides if side[n].size] for n in (0, 1))
+        _check("source", sources, source_vocabulary_size)
+        _check("target", targets, target_vocabulary_size)
+        source, target = np.concatenate(linked).T
+        keys, counts = np.unique(source * target_vocabulary_size + target, return_counts=True)
+        table = TranslationTable(keys, target_vocabulary_size)
+        table.set_counts(counts)
+        return cls._of(table, targets, source_vocabulary_size, num_candidates)
+
+    @classmethod
+    def _of(
+        cls,
+        table: TranslationTable,
+        targets: Sequence[np.ndarray],
+        source_vocabulary_size: int,
+        num_candidates: int,
+    ) -> Lexicon:
+        """Return the most probable translations in a table, and how often each token stands."""
+        vocabulary_size = table.target_size
+        frequencies = np.bincount(np.concatenate(targets), minlength=vocabulary_size)
+        source, target, probability = table.source, table.target, table.probability
         # The most probable of each source token first, and its place among them.
         order = np.lexsort((target, -probability, source))
         source, target, probability = source[order], target[order], probability[order]
         place = np.arange(len(source)) - np.searchsorted(source, source)
-        kept = place < min(num_candidates, target_vocabulary_size)
+        kept = place < min(num_candidates, vocabulary_size)
         shape = (source_vocabulary_size, place[kept].max() + 1)
         candidates, probabilities = np.zeros(shape, "int32"), np.zeros(shape, "float32")
         candidates[source[kept], place[kept]] = target[kept]
@@ -182,6 +260,19 @@ def _ids_of(pair: Any) -> tuple[np.ndarray, np.ndarray]:
     return source.astype("int64"), target.astype("int64")
 
 
+def _linked_ids(pair: tuple[np.ndarray, np.ndarray], links: np.ndarray) -> np.ndarray:
+    """Return the ids of the linked tokens of a pair, `(L, 2)`."""
+    sizes = np.array([side.size for side in pair])
+    if (links < 0).any() or (links >= sizes).any():
+        raise ArgumentError(
+            "A link lies outside its sentences.",
+            f"positions below {sizes.tolist()}",
+            "Do the links belong to these pairs, split into these tokens?",
+            received=str(links[((links < 0) | (links >= sizes)).any(1)][0].tolist()),
+        )
+    return np.stack([side[links[:, n]] for n, side in enumerate(pair)], 1)
+
+
 def _check(side: str, sentences: Sequence[np.ndarray], vocabulary_size: int) -> None:
     low, high = min(map(np.min, sentences)), max(map(np.max, sentences))
     if low < 0 or high >= vocabulary_size:
@@ -191,35 +282,6 @@ def _check(side: str, sentences: Sequence[np.ndarray], vocabulary_size: int) -> 
             "Were the pairs encoded with another tokenizer?",
             received=f"ids from {low} to {high}",
         )
-
-
-def _translation_probabilities(
-    sources: Sequence[np.ndarray],
-    targets: Sequence[np.ndarray],
-    target_vocabulary_size: int,
-    iterations: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return p(target | source) of all that stand in one sentence pair, as three long arrays."""
-    source_lengths, target_lengths = (np.array([*map(len, side)]) for side in (sources, targets))
-    sizes = source_lengths * target_lengths
-    pair = np.repeat(np.arange(len(sizes)), sizes)
-    place = np.arange(len(pair)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    source_position, target_position = np.divmod(place, target_lengths[pair])
-    source_position += (np.cumsum(source_lengths) - source_lengths)[pair]
-    target_position += (np.cumsum(target_lengths) - target_lengths)[pair]
-    cells, cell = np.unique(
-        np.concatenate(sources)[source_position] * target_vocabulary_size
-        + np.concatenate(targets)[target_position],
-        return_inverse=True,
-    )
-    source, target = np.divmod(cells, target_vocabulary_size)
-    probability = np.ones(len(cells))
-    for _ in range(iterations):
-        share = probability[cell]  # Of each source position in each target position.
-        share /= np.bincount(target_position, share)[target_position]
-        count = np.bincount(cell, share)
-        probability = count / np.bincount(source, count)[source]
-    return source, target, probability
 
 
 _SHARE_OF_FREQUENCIES = 0.1

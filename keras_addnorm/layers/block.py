@@ -13,7 +13,6 @@ from keras_addnorm import norms, schemes
 from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, document, takes
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.add_norm import AddNorm
-from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
@@ -25,7 +24,10 @@ Shape = tuple[int | None, ...]
 
 
 class ConfiguredLayer(ShapeOfInput, abc.ABC):
-    """A layer with a `BlockConfig`, `config`, each of whose fields is an attribute as well."""
+    """A layer with a `BlockConfig`, `config`, whose fields are attributes as well.
+
+    All but `self_attention`, which is the sublayer.
+    """
 
     side: ClassVar[norms.Side]
     """Which side of a model the layer is for."""
@@ -40,9 +42,11 @@ class ConfiguredLayer(ShapeOfInput, abc.ABC):
         document(cls, BlockConfig)
 
     def _configure(self, config: BlockConfig) -> None:
+        config.require_side(self.side)
         self.config = config
         for name, value in vars(config).items():
-            setattr(self, name, value)
+            if name != "self_attention":
+                setattr(self, name, value)
         self.scheme = schemes.get(config.scheme)
         self.norm = norms.for_side(config.norm, self.side)
         self.kernel_initializer = keras.initializers.get(config.kernel_initializer)
@@ -98,7 +102,7 @@ class TransformerBlock(ConfiguredLayer):
     def _build_attention(
         self,
         name: str,
-        attention: Callable[..., MultiHeadAttention],
+        attention: Callable[..., keras.layers.Layer],
         x_shape: Shape,
         *memory_shape: Shape,
         **choices: Any,

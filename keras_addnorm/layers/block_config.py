@@ -11,11 +11,15 @@ import keras
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.argument_checks import require_epsilon, require_share, require_size
 from keras_addnorm.basics.arguments import checked
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers import self_attention as self_attention_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.layers.initializers import InitializerLike, seeds_kept
 from keras_addnorm.layers.positions import PositionsLike
+from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
+from keras_addnorm.layers.self_attention import SelfAttentionLike
 
 
 @checked
@@ -50,6 +54,11 @@ class BlockConfig:
             depth); see `AddNorm`. In a stack it is the share of the last layer and grows linearly:
             `drop_path (l + 1) / L` in layer `l` of `L`.
         head_dim: Width of a head, K; `None` for the width of the input divided by `num_heads`.
+        self_attention: What stands in the place of a decoder's self-attention:
+            `"multi_head_attention"`, `"ssru"` (`SSRU`), `"average_attention"` (`AverageAttention`),
+            or a dict of the name and its own fields. Encoders have multi-head attention. The
+            others keep a state of fixed size in place of keys and values; `attention` and
+            `attention_dropout` then speak of the cross-attention alone.
 
     Raises:
         ValueError: If a value does not fit, named with what was expected.
@@ -80,6 +89,7 @@ class BlockConfig:
     positions: PositionsLike = "none"
     drop_path: float = 0.0
     head_dim: int | None = None
+    self_attention: SelfAttentionLike = self_attention_kinds.MULTI_HEAD_ATTENTION
 
     def __post_init__(self) -> None:
         with seeds_kept():
@@ -108,6 +118,64 @@ class BlockConfig:
         if isinstance(self.positions, dict) and len(self.positions) == 1:
             # One way to write a choice without fields.
             self._set("positions", self.positions["name"])
+        self._check_self_attention()
+
+    def _check_self_attention(self) -> None:
+        kind = self_attention_kinds.kind_of(self.self_attention)
+        if isinstance(self.self_attention, dict):
+            fields = dict(self.self_attention)
+            self._set("self_attention", fields if len(fields) > 1 else fields["name"])
+        has_relative = position_kinds.relative(self.positions) is not None
+        if has_relative and not getattr(kind, "knows_order", True):
+            raise ArgumentError(
+                f"{self.self_attention!r} does not know the order of tokens, and has no use for "
+                "relative positions.",
+                "absolute `positions`: sinusoidal or learned",
+                positions=self.positions,
+            )
+
+    def for_side(self, side: norms.Side) -> BlockConfig:
+        """Return the block of one side of a model: what is the other side's alone is left out.
+
+        Args:
+            side: `"encoder"` or `"decoder"`.
+
+        Returns:
+            The block, with multi-head attention in the encoder; without relative positions in a
+            decoder whose self-attention has no use for them.
+        """
+        block = self.block
+        if side == "encoder":
+            return dataclasses.replace(
+                block, self_attention=self_attention_kinds.MULTI_HEAD_ATTENTION
+            )
+        if block._positions_are_unused:
+            return dataclasses.replace(block, positions="none")
+        return block
+
+    @property
+    def _positions_are_unused(self) -> bool:
+        """Whether a decoder's self-attention has no use for the relative positions."""
+        kind = self_attention_kinds.kind_of(self.self_attention)
+        is_relative = position_kinds.relative(self.positions) is not None
+        return is_relative and issubclass(kind, RecurrentSelfAttention)
+
+    def require_side(self, side: norms.Side) -> None:
+        """Raise a `ValueError` if the block says what a layer of this side cannot be."""
+        if side == "encoder" and self.self_attention != self_attention_kinds.MULTI_HEAD_ATTENTION:
+            raise ArgumentError(
+                "An encoder attends to both sides of a position; `self_attention` is a choice for "
+                "decoders.",
+                f"{self_attention_kinds.MULTI_HEAD_ATTENTION!r}, or leave it out",
+                self_attention=self.self_attention,
+            )
+        if side == "decoder" and self._positions_are_unused:
+            raise ArgumentError(
+                f"Relative positions are those of attention, and {self.self_attention!r}, which "
+                "reads tokens in order, has no use for them.",
+                "`positions` of the embedding, or none",
+                positions=self.positions,
+            )
 
     @classmethod
     def get(cls, identifier: Self | dict[str, Any]) -> Self:

@@ -8,7 +8,8 @@ import keras
 
 from keras_addnorm.basics.arguments import OtherOrder
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
+from keras_addnorm.layers import self_attention as self_attention_kinds
+from keras_addnorm.layers.attention import MultiHeadCrossAttention, SelfAttentionArguments
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.shapes import pack, require_sequences, unpack
@@ -56,7 +57,7 @@ class TransformerDecoderLayer(TransformerBlock):
             name for name in self.sublayers if name != "cross_attention" or memory_shape is not None
         )
         self._build_attention(
-            "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
+            "self_attention", self._make_self_attention, x_shape, positions=self.positions
         )
         self.cross_attention = None
         if memory_shape is not None:
@@ -155,7 +156,7 @@ class TransformerDecoderLayer(TransformerBlock):
     def initial_cache(
         self, batch_size: int | Tensor, max_length: int, memory: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Return an empty self-attention cache and the projected memory.
+        """Return the self-attention's cache before the first position, and the projected memory.
 
         Args:
             batch_size: Number of rows that will be decoded; with a beam, more than the memory has.
@@ -169,6 +170,14 @@ class TransformerDecoderLayer(TransformerBlock):
         if self.cross_attention is not None:
             cache["cross_attention"] = self.cross_attention.project_memory(memory)
         return cache
+
+    def _make_self_attention(self, **arguments: Any) -> Any:
+        return self_attention_kinds.make(
+            self.config.self_attention,
+            SelfAttentionArguments(**arguments),
+            self.intermediate_dim,
+            self.activation_dropout,
+        )
 
     def _check_memory(self, memory: Tensor | None, cache: dict[str, Tensor] | None) -> None:
         has_memory = memory is not None or (cache is not None and "cross_attention" in cache)

@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.suggestions import near_names
-from keras_addnorm.layers.shapes import pack
+from keras_addnorm.layers.shapes import no_heads, pack
 
 Tensor = Any
 
@@ -60,7 +60,7 @@ class PrunedSelfAttention(PrunedSublayer):
     ) -> Any:
         """Return zeros; if asked, weights `(B, 0, T, T)` of no heads; and the cache, unchanged."""
         length = ops.shape(x)[1]
-        scores = _no_heads(x, length) if return_attention_scores else None
+        scores = no_heads(x, length) if return_attention_scores else None
         return pack(ops.zeros_like(x), scores, cache)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
@@ -84,17 +84,12 @@ class PrunedCrossAttention(PrunedSublayer):
     ) -> Any:
         """Return zeros; if asked, weights `(B, 0, T, S)` of no heads (S = 0 without a memory)."""
         source_length = 0 if memory is None else ops.shape(memory)[1]
-        scores = _no_heads(x, source_length) if return_attention_scores else None
+        scores = no_heads(x, source_length) if return_attention_scores else None
         return pack(ops.zeros_like(x), scores)
 
     def project_memory(self, memory: Tensor) -> Tensor:
         """Return the empty cache of a memory, `(B, 0)`."""
         return ops.zeros((ops.shape(memory)[0], 0), dtype=self.compute_dtype)
-
-
-def _no_heads(x: Tensor, source_length: int | Tensor) -> Tensor:
-    batch_size, length = tuple(ops.shape(x))[:2]
-    return ops.zeros((batch_size, 0, length, source_length), dtype=x.dtype)
 
 
 PRUNED: dict[str, type[PrunedSublayer]] = {

@@ -59,6 +59,12 @@ def pad_axis(x: Tensor, axis: int, size: int | Tensor) -> Tensor:
     return ops.concatenate([x, ops.zeros(sizes, dtype=x.dtype)], axis=axis)
 
 
+def no_heads(x: Tensor, source_length: int | Tensor) -> Tensor:
+    """Return the attention weights of a sublayer without heads, `(B, 0, T, S)`."""
+    batch_size, length = tuple(ops.shape(x))[:2]
+    return ops.zeros((batch_size, 0, length, source_length), dtype=x.dtype)
+
+
 def pack(y: Tensor, scores: Any = None, cache: Any = None) -> Any:
     """Return `y` alone, or a tuple of `y` and whatever else is not `None`, in this order."""
     outputs = tuple(item for item in (y, scores, cache) if item is not None)

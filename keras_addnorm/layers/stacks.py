@@ -348,7 +348,7 @@ class TransformerDecoder(TransformerStack):
     def initial_cache(
         self, batch_size: int | Tensor, max_length: int, memory: Tensor | None = None
     ) -> list[dict[str, Tensor]]:
-        """Return empty self-attention caches and the projected memory, one dict a layer.
+        """Return the self-attentions' first caches and the projected memory, one dict a layer.
 
         Args:
             batch_size: Number of rows that will be decoded; with a beam, more than the memory has.

@@ -139,6 +139,10 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
 
 def narrowed(inputs: Any) -> Any:
     """Return ids as the int32 that Keras makes of them; what int32 cannot hold becomes -1."""
+    if isinstance(inputs, Mapping):  # Beside the ids there may be weights of an alignment.
+        return {
+            name: _narrowed(value) if name in _SIDES else value for name, value in inputs.items()
+        }
     return keras.tree.map_structure(_narrowed, inputs)
 
 
@@ -165,6 +169,33 @@ def _whole(side: str, values: np.ndarray) -> np.ndarray:
             received=str(fractional.ravel()[:4].tolist() or "infinity"),
         )
     return values.astype("int64")
+
+
+def require_cross_attention(config: Seq2SeqConfig) -> None:
+    """Raise a `ValueError` if the last decoder layer looks at no source."""
+    name = f"decoder/{config.num_decoder_layers - 1}/cross_attention"
+    if name in config.pruned_sublayers:
+        raise ArgumentError(
+            "Guided alignment teaches the cross-attention of the last decoder layer.",
+            "a model that has one",
+            received=f"{name!r} among `pruned_sublayers`",
+        )
+
+
+def require_same_vocabularies(student: Seq2SeqConfig, teacher: Any) -> None:
+    """Raise a `ValueError` if a teacher that says it has other vocabularies or special ids."""
+    config = getattr(teacher, "config", None)
+    if not isinstance(config, Seq2SeqConfig):
+        return
+    names = ("source_vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id")
+    other = [name for name in names if getattr(student, name) != getattr(config, name)]
+    if other:
+        raise ArgumentError(
+            "Teacher and student need the same vocabularies, token by token.",
+            ", ".join(f"{name} {getattr(student, name)}" for name in other),
+            "A teacher of another vocabulary can teach by its translations.",
+            received=", ".join(f"{name} {getattr(config, name)}" for name in other),
+        )
 
 
 def require_loss_of_logits(loss: Any) -> None:

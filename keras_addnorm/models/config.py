@@ -26,6 +26,22 @@ _MOST_LAYERS = 10_000
 # What docs/add_and_norm.md recommends where nothing speaks for another. The constructor has the
 # Post-LN of the paper, as layers by themselves have.
 PRESET_SCHEME = "pre_ln"
+
+# What students have in common: Marian's transformers, as the small models of Firefox and Bergamot
+# are. One vocabulary, sines and then cosines, no dropout. The encoder is deep, since it runs once
+# a sentence; the decoder, which runs once a token, is shallow.
+_STUDENT: dict[str, Any] = {
+    "scheme": "post_ln",
+    "activation": "relu",
+    "num_encoder_layers": 6,
+    "num_decoder_layers": 2,
+    "num_heads": 8,
+    "dropout": 0.0,
+    "positions": {"name": "sinusoidal", "layout": "halves"},
+    "share_embeddings": True,
+    "logits_bias": True,
+    "self_attention": "ssru",
+}
 _PRESETS: dict[str, dict[str, Any]] = {
     # For examples and tests: it alone has vocabularies.
     "micro": {
@@ -66,6 +82,22 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "intermediate_dim": 4096,
         "num_heads": 16,
     },
+    # For corpora of tens of thousands of pairs.
+    "student-micro": {
+        **_STUDENT,
+        "hidden_dim": 128,
+        "intermediate_dim": 512,
+        "num_encoder_layers": 4,
+        "num_heads": 4,
+    },
+    "student-tiny": {**_STUDENT, "hidden_dim": 256, "intermediate_dim": 1536},
+    "student-base-memory": {
+        **_STUDENT,
+        "hidden_dim": 384,
+        "intermediate_dim": 1536,
+        "num_decoder_layers": 4,
+    },
+    "student-base": {**_STUDENT, "hidden_dim": 512, "intermediate_dim": 2048},
 }
 
 
@@ -214,10 +246,13 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Seq2SeqConfig:
-        """Return a config of a well-known size, with Pre-LN unless `scheme` says another.
+        """Return a config of a well-known size, with Pre-LN unless it or `scheme` says another.
 
         Args:
-            name: `"micro"`, for examples, `"tiny"`, `"small"`, `"base"` or `"big"`.
+            name: `"micro"`, for examples, `"tiny"`, `"small"`, `"base"` or `"big"`; or a student,
+                a small fast model that learns from a big one: `"student-micro"`, `"student-tiny"`,
+                `"student-base-memory"` or `"student-base"`. Students have Post-LN and one
+                vocabulary for both languages.
             **overrides: Any field. The vocabulary sizes have no default but in `"micro"`.
 
         Returns:

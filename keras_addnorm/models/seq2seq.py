@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import keras
@@ -20,7 +21,14 @@ from keras_addnorm.layers.adapted import chosen_layers, quantize_layers, quantiz
 from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
-from keras_addnorm.models.checks import check_data, check_inputs, narrowed, require_loss_of_logits
+from keras_addnorm.models.checks import (
+    check_data,
+    check_inputs,
+    narrowed,
+    require_cross_attention,
+    require_loss_of_logits,
+    require_same_vocabularies,
+)
 from keras_addnorm.models.config import Seq2SeqConfig
 
 Tensor = Any
@@ -65,6 +73,10 @@ class Seq2SeqTransformer(keras.Model):
         Vaswani et al., "Attention Is All You Need", 2017, figure 1.
     """
 
+    # What `compile` was given.
+    guided_alignment: Any = None
+    distillation: Any = None
+
     def __init__(self, config: Seq2SeqConfig | dict[str, Any], *graph: Any, **kwargs: Any) -> None:
         if graph:
             self._init_clone(config, *graph, **kwargs)
@@ -79,7 +91,7 @@ class Seq2SeqTransformer(keras.Model):
 
         encoder = TransformerEncoder(
             config.num_encoder_layers,
-            **vars(config.block),
+            **vars(config.for_side("encoder")),
             num_other_layers=config.num_decoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "encoder"),
             gradient_checkpointing=config.gradient_checkpointing,
@@ -88,7 +100,7 @@ class Seq2SeqTransformer(keras.Model):
         )
         decoder = TransformerDecoder(
             config.num_decoder_layers,
-            **vars(config.block),
+            **vars(config.for_side("decoder")),
             num_other_layers=config.num_encoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "decoder"),
             gradient_checkpointing=config.gradient_checkpointing,
@@ -169,8 +181,72 @@ class Seq2SeqTransformer(keras.Model):
         check_inputs(inputs, self.config)
         return narrowed(inputs)
 
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """Compute logits; while training with guided alignment, add its loss.
+
+        Args:
+            inputs: `"source"`, `"target"`, and `"alignment"` `(B, T, S)` if there is one, which
+                matters for guided alignment alone.
+            training: Whether to apply dropout.
+            mask: Masks of the inputs, as Keras passes them.
+
+        Returns:
+            Logits `(B, T, V)`.
+        """
+        if not isinstance(inputs, Mapping) or "alignment" not in inputs:
+            return super().call(inputs, training=training, mask=mask)
+        inputs = dict(inputs)
+        alignment = inputs.pop("alignment")
+        if not training or self.guided_alignment is None:
+            return super().call(inputs, training=training)
+        memory = self.encoder(
+            self.encoder_embedding(inputs["source"], training=training), training=training
+        )
+        hidden, scores = self.decoder(
+            self.decoder_embedding(inputs["target"], training=training),
+            memory,
+            return_attention_scores=True,
+            training=training,
+        )
+        loss = self.guided_alignment(alignment, scores[-1]["cross_attention"])
+        # A functional model takes no losses itself.
+        self.decoder.add_loss(keras.ops.cast(loss, keras.backend.floatx()))
+        return self._logits(hidden)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Compute the loss as Keras does, and while training that of a distillation.
+
+        Args:
+            x: The inputs.
+            y: Labels.
+            y_pred: Logits.
+            sample_weight: Weights of rows or tokens.
+            training: Whether the model is trained.
+
+        Returns:
+            A scalar.
+        """
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if training and self.distillation is not None:
+            taught = self.distillation(x, y, y_pred, sample_weight)
+            loss = loss + keras.ops.cast(taught, loss.dtype)
+        return loss
+
     def compile(
-        self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        *args: Any,
+        guided_alignment: Any = None,
+        distillation: Any = None,
+        **kwargs: Any,
     ) -> None:
         """Compile, as `keras.Model.compile` does; a loss of probabilities is refused.
 
@@ -179,12 +255,22 @@ class Seq2SeqTransformer(keras.Model):
             loss: As Keras takes it. The model gives logits: a loss of Keras needs
                 `from_logits=True`.
             *args: The other arguments of Keras.
+            guided_alignment: A `keras_addnorm.training.GuidedAlignment`, or `None`. Inputs then
+                need an `"alignment"`. A saved model does not keep it.
+            distillation: A `keras_addnorm.training.TokenDistillation`, or `None`. A saved model
+                does not keep it.
             **kwargs: The same by name.
 
         Raises:
-            ValueError: If a loss takes probabilities.
+            ValueError: If a loss takes probabilities, the attention to be guided is pruned, or the
+                vocabularies of a teacher are others.
         """
         require_loss_of_logits(loss)
+        if guided_alignment is not None:
+            require_cross_attention(self.config)
+        if distillation is not None:
+            require_same_vocabularies(self.config, distillation.teacher)
+        self.guided_alignment, self.distillation = guided_alignment, distillation
         super().compile(optimizer, loss, *args, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

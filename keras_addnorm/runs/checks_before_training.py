@@ -125,6 +125,7 @@ def _require_same_optimizer(
         "precision": lambda precision: precision == "float16",  # Keras scales the loss then.
         "schedule": lambda schedule: schedule == "constant",  # The rate is a variable then.
         "lora_rank": lambda rank: rank,
+        "eight_bits": bool,
     }
     for key, kind in same.items():
         if kind(before[key]) != kind(now[key]):
@@ -153,6 +154,12 @@ def usable_devices(training: TrainingConfig) -> Devices:
             f"`training.score_every` = 0 with {distribution.process_count()} processes",
             "Run `keras-addnorm evaluate` on the run directory instead.",
             value=training.score_every,
+        )
+    if training.eight_bits and devices.sums_replicas:
+        raise ArgumentError(
+            "Weights are kept on a grid of eight bits on one device, or on several with JAX.",
+            "`training.eight_bits` = false under TensorFlow's MirroredStrategy",
+            value=True,
         )
     if training.batches_per_update > 1 and not devices.accumulates:
         raise ArgumentError(

@@ -18,10 +18,15 @@ TOKENIZER_KINDS = ("bpe", "unigram")
 NORMALIZATIONS = ("nfc", "nfkc", "none")
 # `data.demo`
 DEMO_PAIRS = ("en-de", "en-fr", "en-es")
-# `models.Seq2SeqConfig.preset`
-PRESETS = ("micro", "tiny", "small", "base", "big")
-SCHEMES = schemes.names()
 PRESET_SCHEME = "pre_ln"
+# `models.Seq2SeqConfig.preset`, and the scheme of each.
+PRESETS = {
+    **dict.fromkeys(("micro", "tiny", "small", "base", "big"), PRESET_SCHEME),
+    **dict.fromkeys(
+        ("student-micro", "student-tiny", "student-base-memory", "student-base"), "post_ln"
+    ),
+}
+SCHEMES = schemes.names()
 # An encoder alone can have batch_norm: `--set model.norm=...`
 NORMS = tuple(name for name in norms.names() if name != "batch_norm")
 # Of Keras' initialisers, those for kernels.

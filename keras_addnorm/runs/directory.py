@@ -28,7 +28,8 @@ from keras_addnorm.runs.toml_files import read_toml
 # The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
     r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals(_streams)?\.csv"
-    r"|curves\.png|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json)"
+    r"|curves\.png|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json"
+    r"|alignments\.txt)"
 )
 
 
@@ -42,6 +43,7 @@ _REMEDIES = {
     "--resume, which takes the mean of the last epochs again.",
     "best.weights.h5": "Copy it again from where it is whole, or take the weights of another "
     "epoch: those in checkpoints/ and best/ are of the same model.",
+    "alignments.txt": "Remove it, to have the training pairs aligned again.",
     "lexicon.npz": "Remove it, to have it estimated again.",
     "scores.json": "Remove it, and evaluate again.",
 }
@@ -106,6 +108,7 @@ class RunDirectory:
     | `log.csv`, `tensorboard/`, `curves.png` | the course of the training |
     | `residuals.csv` | what `monitor_every` logged of the residual stream |
     | `residuals_streams.csv` | the same of several streams or a memory, if the scheme has them |
+    | `alignments.txt` | links between the pieces of the training pairs, for `guided_alignment` |
     | `lexicon.npz` | translations of single tokens, for `evaluation.shortlist` |
     | `scores.json`, `translations.txt` | what `evaluate` found |
     | `standard_input` | the sentence pairs, if they came from there |
@@ -134,6 +137,7 @@ class RunDirectory:
     best_weights = _Place("best.weights.h5")
     best_epochs = _Place("best")
     averaged_weights = _Place("averaged.weights.h5")
+    alignments = _Place("alignments.txt")
     lexicon = _Place("lexicon.npz")
     standard_input = _Place("standard_input")
     distillation = _Place("distillation")

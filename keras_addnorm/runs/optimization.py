@@ -16,6 +16,8 @@ from keras_addnorm.runs.settings import TrainingConfig
 from keras_addnorm.training import (
     Adam,
     Cooldown,
+    EightBitAdam,
+    GuidedAlignment,
     InverseSquareRootSchedule,
     MaskedAccuracy,
     MaskedSparseCategoricalCrossentropy,
@@ -23,6 +25,7 @@ from keras_addnorm.training import (
     Perplexity,
     RDropCrossentropy,
     ScheduleOfUpdates,
+    TokenDistillation,
 )
 
 
@@ -94,14 +97,17 @@ def compile_model(
     training: TrainingConfig,
     steps_per_epoch: int,
     devices: Devices = ONE_DEVICE,
+    teacher: Seq2SeqTransformer | None = None,
 ) -> None:
-    """Compiles a model for training as the configuration says."""
+    """Compiles a model for training as the configuration says, with a teacher if it has one."""
     together, pad_id = training.batches_per_update, model.config.pad_id
     total_steps = steps_per_epoch * training.epochs
     rate = _learning_rate(training, model.config.hidden_dim, steps_per_epoch, total_steps)
+    weighted_sum = together > 1 or devices.sums_replicas
+    guided, tau = training.guided_alignment, training.temperature
     model.compile(
         # Under a policy of float16 Keras scales the loss by itself: no setting of ours.
-        optimizer=Adam(
+        optimizer=(EightBitAdam if training.eight_bits else Adam)(
             rate,
             beta_2=training.beta_2,
             epsilon=training.epsilon,
@@ -110,7 +116,11 @@ def compile_model(
             gradient_accumulation_steps=together if together > 1 else None,
             **{CLIPS[training.clip_by]: training.clipnorm},
         ),
-        loss=_loss(training, pad_id, weighted_sum=together > 1 or devices.sums_replicas),
+        loss=_loss(training, pad_id, weighted_sum),
+        guided_alignment=GuidedAlignment(guided) if guided else None,
+        distillation=None
+        if teacher is None
+        else TokenDistillation(teacher, training.distillation, tau, pad_id, weighted_sum),
         metrics=[MaskedAccuracy(pad_id), Perplexity(pad_id)],
         jit_compile=training.jit_compile and devices.compiles,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.optimization import about_smoothing, compile_model
 from keras_addnorm.runs.resuming import early_config, place_to_go_on, resume_or_start
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
+from keras_addnorm.runs.student import load_teacher, run_alignments
 from keras_addnorm.runs.text_data import (
     RunPairs,
     load_or_train_tokenizers,
@@ -96,6 +97,7 @@ def prepare(
                 say(note)
             digest = None if checkpoint is None else found.tokenizers
             tokenizers = load_or_train_tokenizers(config, directory, pairs.training, say, digest)
+            alignments = run_alignments(training, directory, tokenizers, pairs.training, say)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         chosen_model = model_config(config, tokenizers)
@@ -103,13 +105,15 @@ def prepare(
         model = Seq2SeqTransformer(chosen_model)
         if training.lora_rank:
             enable_lora(model, training.lora_rank)
+        with as_user_errors():
+            teacher = load_teacher(training, tokenizers, directory.verify)
     counter = _fault_counter(pairs)
-    data, validation_data = _datasets(training, tokenizers, pairs, counter, devices)
+    data, validation_data = _datasets(training, tokenizers, pairs, alignments, counter, devices)
     epochs, report = data.epochs, data.report
     require_shareable_batches(report, devices)
     config, about_warmup = with_warmup(config, directory, report)
     training = config.training
-    compile_model(model, training, report.batches, devices)
+    compile_model(model, training, report.batches, devices, teacher)
     state = resume_or_start(model, training, directory, place, devices, epochs, report, say)
     if is_first():  # All that is there has been found to belong together.
         directory.write_config(config)
@@ -150,6 +154,7 @@ def _datasets(
     training: TrainingConfig,
     tokenizers: TokenizerPair,
     pairs: RunPairs,
+    alignments: Sequence[Any] | None,
     counter: FaultCounter,
     devices: Devices,
 ) -> tuple[tf.data.Dataset, tf.data.Dataset]:
@@ -168,6 +173,7 @@ def _datasets(
             shuffle_seed=training.seed,
             batches_per_update=training.batches_per_update,
             sampling=SubwordSampling(alpha) if alpha else None,
+            alignments=alignments,
             **common,
         )
         return data, make_training_dataset(pairs.validation, tokenizers, **common)

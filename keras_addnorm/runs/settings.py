@@ -99,7 +99,13 @@ def _field_of_the_model(
 
 # Where the default is None, it is the preset's.
 _FIELDS_OF_THE_MODEL = (
-    _field_of_the_model("scheme", str, "the scheme of Add & Norm", PRESET_SCHEME, choices=SCHEMES),
+    _field_of_the_model(
+        "scheme",
+        str,
+        "the scheme of Add & Norm; by default post_ln of students",
+        PRESET_SCHEME,
+        choices=SCHEMES,
+    ),
     _field_of_the_model("norm", str, "the norm in it", "layer_norm", choices=NORMS),
     _field_of_the_model(
         "kernel_initializer",
@@ -113,7 +119,14 @@ _FIELDS_OF_THE_MODEL = (
     _field_of_the_model("hidden_dim", int, "width of the residual stream", minimum=1),
     _field_of_the_model("intermediate_dim", int, "width of the feed-forward", minimum=1),
     _field_of_the_model("num_heads", int, "number of attention heads", minimum=1),
-    _field_of_the_model("dropout", float, "share that dropout drops", 0.1, minimum=0, below=1),
+    _field_of_the_model(
+        "dropout",
+        float,
+        "share that dropout drops; by default 0 of students",
+        0.1,
+        minimum=0,
+        below=1,
+    ),
 )
 
 
@@ -124,12 +137,13 @@ class ModelChoice:
     The scheme is always among the changes, so that a run keeps it whatever the preset's is later.
     """
 
-    preset: str = setting("tiny", "size of the model", choices=PRESETS)
+    preset: str = setting("tiny", "size of the model", choices=tuple(PRESETS))
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_settings(self, "model")
-        object.__setattr__(self, "overrides", {"scheme": PRESET_SCHEME, **self.overrides})
+        overrides = {"scheme": PRESETS[self.preset], **self.overrides}
+        object.__setattr__(self, "overrides", overrides)
         numbers = [one for one in _FIELDS_OF_THE_MODEL if one.kind is not str]
         given = [one for one in numbers if one.name in self.overrides]
         wrong = []
@@ -288,6 +302,29 @@ class TrainingConfig:
         "for fine-tuning: run directory whose tokenizers and weights the run starts with",
         metavar="DIR",
     )
+    guided_alignment: float = setting(
+        0.0,
+        "weight of a loss that teaches cross-attention from word alignments, such as 0.1; 0 = off",
+        minimum=0,
+    )
+    alignments: str = setting(
+        "",
+        "for guided_alignment: file of word alignments in Pharaoh's format, a line for each "
+        "training pair; by default the run aligns the pieces itself",
+        metavar="FILE",
+    )
+    teacher: str = setting(
+        "",
+        "run directory of a teacher with the same vocabulary, whose distribution over each token "
+        "is a second target",
+        metavar="DIR",
+    )
+    distillation: float = setting(1.0, "weight of the teacher's distribution", above=0)
+    temperature: float = setting(1.0, "what logits of teacher and student are divided by", above=0)
+    eight_bits: bool = setting(
+        False,
+        "for fine-tuning: keep kernels and tables on a grid of eight bits from the first update on",
+    )
     lora_rank: int = setting(
         0,
         "for fine-tuning: train two small matrices of this rank beside each kernel and table in "
@@ -318,6 +355,26 @@ class TrainingConfig:
                     "lora_rank",
                     not self.lora_rank or bool(self.start_from),
                     "0 without training.start_from, whose weights stay as they are",
+                ),
+                Rule(
+                    "alignments",
+                    not self.alignments or self.guided_alignment > 0,
+                    "none without training.guided_alignment, which reads them",
+                ),
+                Rule(
+                    "guided_alignment",
+                    not (self.guided_alignment and self.subword_sampling),
+                    "0 with training.subword_sampling, which splits texts anew in each epoch",
+                ),
+                Rule(
+                    "eight_bits",
+                    not (self.eight_bits and (self.lora_rank or self.ema)),
+                    "false with training.lora_rank or training.ema, whose weights lie off the grid",
+                ),
+                Rule(
+                    "average_last",
+                    not (self.eight_bits and self.average_last > 1),
+                    "1 with training.eight_bits: a mean of weights lies off the grid",
                 ),
             ],
         )
@@ -594,6 +651,8 @@ _LATER = {
     *("data_format", "source_column", "target_column", "split", "validation", "licence"),
     *(f"tokenizer.{name}" for name in ("normalization", "user_defined_symbols", "byte_fallback")),
     *("tokenizer.character_coverage", "training.lora_rank"),
+    *(f"training.{name}" for name in ("guided_alignment", "alignments", "teacher")),
+    *(f"training.{name}" for name in ("distillation", "temperature", "eight_bits")),
     *(f"evaluation.{name}" for name in ("length_penalty_kind", "beam_stopping", "min_length")),
     *(f"evaluation.{name}" for name in ("no_repeat_ngram", "splitting", "bleu_tokenizer")),
 }

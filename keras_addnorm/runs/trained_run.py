@@ -10,10 +10,11 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
 from keras_addnorm.data import TokenizerPair
-from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.data.piece_links import encode_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.models.checks import require_tokenizers
@@ -91,14 +92,15 @@ class TrainedRun:
     def shortlist(self) -> Shortlist | None:
         """The target tokens that its searches choose from; `None` for all.
 
-        The first call estimates the lexicon from the training pairs.
+        The first call estimates the lexicon from the training pairs, and from their alignments if
+        the run has any.
         """
         if not self.config.evaluation.shortlist:
             return None
         with as_user_errors():
             directory, path = self.directory, self.directory.lexicon
             if not path.exists():
-                lexicon = _lexicon(self.tokenizers, run_pairs(self.config).training)
+                lexicon = _lexicon(directory, self.tokenizers, run_pairs(self.config).training)
                 with directory.manifest.rewriting(path), atomic_file(path) as temporary:
                     lexicon.save(temporary)
             directory.check(path)
@@ -112,16 +114,21 @@ class TrainedRun:
         return self.config.search(num_return, self.shortlist)
 
 
-def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:
+def _lexicon(directory: RunDirectory, tokenizers: TokenizerPair, pairs: Any) -> Lexicon:
+    """Estimates translations of tokens: from the run's alignments, or by IBM's first model."""
     end = [tokenizers.target.end_id]
-    return Lexicon.estimate(
-        (
-            (tokenizers.source.encode(source) + end, tokenizers.target.encode(target) + end)
-            for source, target in string_pairs(pairs)
-        ),
-        source_vocabulary_size=tokenizers.source.vocabulary_size,
-        target_vocabulary_size=tokenizers.target.vocabulary_size,
+    sizes = {
+        "source_vocabulary_size": tokenizers.source.vocabulary_size,
+        "target_vocabulary_size": tokenizers.target.vocabulary_size,
+    }
+    encoded = (
+        (source + end, target + end)
+        for _, (source, target) in encode_pairs(pairs, tokenizers, tokenizers.bound_format)
     )
+    if not directory.alignments.exists():
+        return Lexicon.estimate(encoded, **sizes)
+    directory.check(directory.alignments)
+    return Lexicon.from_links(encoded, read_pharaoh(directory.alignments), **sizes)
 
 
 def load_run(directory: str | Path | RunDirectory) -> TrainedRun:

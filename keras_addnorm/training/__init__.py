@@ -27,6 +27,7 @@ from keras_addnorm.training.checkpoints import (
     average_weights,
 )
 from keras_addnorm.training.curves import plot_curves
+from keras_addnorm.training.eight_bits import EightBitAdam, on_eight_bit_grid
 from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
 from keras_addnorm.training.learning_rate_finder import LearningRateCurve, find_learning_rate
 from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
@@ -42,12 +43,15 @@ from keras_addnorm.training.schedules import (
 )
 from keras_addnorm.training.scores import Scores, evaluate_translations, sentence_scorer
 from keras_addnorm.training.stopping import Stopped, StopRequest
+from keras_addnorm.training.student_losses import GuidedAlignment, TokenDistillation
 from keras_addnorm.training.translation_score import TranslationScore
 
 __all__ = [
     "Adam",
     "Checkpoints",
     "Cooldown",
+    "EightBitAdam",
+    "GuidedAlignment",
     "InverseSquareRootSchedule",
     "LastCheckpoints",
     "LearningRateCurve",
@@ -63,6 +67,7 @@ __all__ = [
     "Scores",
     "StopRequest",
     "Stopped",
+    "TokenDistillation",
     "TrainingPosition",
     "TranslationScore",
     "average_checkpoints",
@@ -70,6 +75,7 @@ __all__ = [
     "bleu_tokenizer",
     "evaluate_translations",
     "find_learning_rate",
+    "on_eight_bit_grid",
     "plot_curves",
     "sentence_scorer",
 ]

@@ -30,6 +30,30 @@ class _WeightedMean(keras.losses.Loss):
         return y_pred
 
 
+def mean_over_tokens(
+    labels: Any, values: Any, pad_id: int, sample_weight: Any, *, weighted_sum: bool
+) -> Any:
+    """The mean of a value of each token over the real ones, or Σ w · value with sample weights.
+
+    Args:
+        labels: (B, T).
+        values: (B, T), 0 on padding.
+        pad_id: The label that counts nowhere.
+        sample_weight: None, or (B,), (B, 1) or (B, T).
+        weighted_sum: Whether sample weights give a sum.
+
+    Returns:
+        A scalar.
+    """
+    dtype = accumulation_dtype(values)
+    weights = token_weights(labels, pad_id, sample_weight, dtype)
+    if sample_weight is not None:  # 0 times a value that is not finite would be NaN.
+        values = ops.where(ops.equal(weights, 0), 0, values)
+    if weighted_sum and sample_weight is not None:
+        return ops.sum(weights * ops.cast(values, dtype))
+    return _WeightedMean(dtype)(weights, values, sample_weight=weights)
+
+
 class TokenLoss(keras.losses.Loss, abc.ABC):
     """A loss of each token, and its mean over the real tokens of the batch.
 
@@ -61,13 +85,9 @@ class TokenLoss(keras.losses.Loss, abc.ABC):
             )
             own_call = type(self).call is not TokenLoss.call  # A subclass may replace `call`.
             values = (self.call if own_call else self._real_values)(labels, logits)
-            dtype = accumulation_dtype(values)
-            weights = token_weights(labels, self.pad_id, sample_weight, dtype)
-            if sample_weight is not None:  # 0 times a value that is not finite would be NaN.
-                values = ops.where(ops.equal(weights, 0), 0, values)
-            if self.weighted_sum and sample_weight is not None:
-                return ops.sum(weights * ops.cast(values, dtype))
-            return _WeightedMean(dtype)(weights, values, sample_weight=weights)
+            return mean_over_tokens(
+                labels, values, self.pad_id, sample_weight, weighted_sum=self.weighted_sum
+            )
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Loss of each token, 0 on padding. (B, T), (B, T, V) -> (B, T)."""

@@ -1,9 +1,10 @@
-"""KV caches that the hypotheses of a beam share: reordering hypotheses copies no keys or values.
+"""Caches of a beam: shared keys and values, which reordering does not copy, and states of rows.
 
 The n hypotheses of a beam have one cache with `S n` slots. Hypothesis j writes position s into slot
 `s n + j`, and reads what its ancestors wrote, in whichever slots. A table of ancestors records the
 slots and gives the attention mask; reordering hypotheses reorders that table alone. The memory has
-one set of keys and values for each sentence, which all of its hypotheses read.
+one set of keys and values for each sentence, which all of its hypotheses read. A self-attention
+that keeps a state of fixed size has one of each hypothesis, which reordering does copy.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSel
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.kv_cache import KeyValueCache
 from keras_addnorm.layers.pruned import PrunedCrossAttention, PrunedSelfAttention
+from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
 from keras_addnorm.layers.shapes import first_size, pad_axis, size_of
 from keras_addnorm.layers.stacks import TransformerDecoder
 
@@ -58,6 +60,41 @@ class EmptyCache:
     stored: Tensor
 
 
+class RowStates(NamedTuple):
+    """The states of a recurrent self-attention.
+
+    Args:
+        stored: A structure of tensors whose first axis counts the hypotheses, N.
+    """
+
+    stored: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamStates:
+    """A `RecurrentState` that reads the n hypotheses of a beam as n rows.
+
+    Args:
+        stored: The state of N rows.
+        rows_per_beam: Number of hypotheses, n, which stand where other rows have positions.
+    """
+
+    stored: Any
+    rows_per_beam: int
+
+    def split_rows(self, x: Tensor) -> Tensor:
+        """Return one position of each hypothesis: `(N / n, n, D)` -> `(N, 1, D)`."""
+        return ops.reshape(x, (-1, 1, x.shape[-1]))
+
+    def join_rows(self, y: Tensor) -> Tensor:
+        """Return the hypotheses of each beam side by side: `(N, 1, D)` -> `(N / n, n, D)`."""
+        return ops.reshape(y, (-1, self.rows_per_beam, y.shape[-1]))
+
+    def updated(self, stored: Any) -> BeamStates:
+        """Return this with the state after the step."""
+        return dataclasses.replace(self, stored=RowStates(stored))
+
+
 class CacheLayout(Protocol):
     """A class of `KeyValueCache` through which an engine reads and writes `TransposedKV`."""
 
@@ -85,10 +122,10 @@ class BeamCache(NamedTuple):
 
     Args:
         ancestors: `(N, S)` int32: which hypothesis of its beam, 0 to n - 1, wrote each position
-            that a row reads; `()` with n = 1.
-        hypotheses: `(N,)` int32: the place of each row in its beam; `()` with n = 1.
-        own: For each layer, the `TransposedKV` of its self-attention; a pruned self-attention
-            keeps its own empty cache.
+            that a row reads; `()` with n = 1, and where no layer has keys of its own positions.
+        hypotheses: `(N,)` int32: the place of each row in its beam; `()` where `ancestors` is.
+        own: For each layer, the `TransposedKV` of its self-attention, or the `RowStates` of a
+            recurrent one; a pruned self-attention keeps its own empty cache.
         memory: For each layer with cross-attention, a `TransposedKV` of B sentences.
     """
 
@@ -99,9 +136,16 @@ class BeamCache(NamedTuple):
 
     def reorder_rows(self, rows: Tensor) -> BeamCache:
         """Return the cache of the hypotheses that continue `rows`, `(N,)`."""
-        if not ops.is_tensor(self.ancestors):
-            return self
-        return self._replace(ancestors=take(self.ancestors, rows))
+        own = [
+            keras.tree.map_structure(lambda x: take(x, rows), entry)
+            if isinstance(entry, RowStates)
+            else entry
+            for entry in self.own
+        ]
+        ancestors = self.ancestors
+        if ops.is_tensor(ancestors):
+            ancestors = take(ancestors, rows)
+        return self._replace(ancestors=ancestors, own=own)
 
     def grow(self, length: int | Tensor, rows_per_beam: int) -> BeamCache:
         """Return the cache grown to more positions."""
@@ -126,7 +170,10 @@ def can_share_caches(layer: Any) -> bool:
     """Return whether a layer is a decoder stack whose attentions are all of this package."""
     return type(layer) is TransformerDecoder and all(
         type(block) is TransformerDecoderLayer
-        and type(block.self_attention) in (MultiHeadSelfAttention, PrunedSelfAttention)
+        and (
+            type(block.self_attention) in (MultiHeadSelfAttention, PrunedSelfAttention)
+            or isinstance(block.self_attention, RecurrentSelfAttention)
+        )
         and type(block.cross_attention)
         in (MultiHeadCrossAttention, PrunedCrossAttention, type(None))
         for block in layer.layers
@@ -176,13 +223,10 @@ class BeamDecoder(TransformerDecoder):
         num_beams = batch_size * (self.rows_per_sentence // count)
         ancestors: Tensor | tuple[()] = ()
         hypotheses: Tensor | tuple[()] = ()
-        if count > 1:
+        if count > 1 and any(hasattr(b.self_attention, "head_width") for b in self.layers):
             ancestors = ops.zeros((num_beams * count, max_length), dtype="int32")
             hypotheses = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
-        own = [
-            self._empty(block.self_attention, num_beams, count * max_length)
-            for block in self.layers
-        ]
+        own = [self._empty(block.self_attention, num_beams, max_length) for block in self.layers]
         memories = [
             self._project(block.cross_attention, memory)
             for block in self.original.layers
@@ -216,9 +260,10 @@ class BeamDecoder(TransformerDecoder):
                 received="one",
             )
         count, ancestors, mask, h = self.rows_per_beam, cache.ancestors, None, x
-        if count > 1:
+        if ops.is_tensor(ancestors):
             ancestors = write_column(ancestors, cache_update_index, cache.hypotheses)
             mask = is_ancestor(ops.reshape(ancestors, (-1, count, size_of(ancestors, 1))))
+        if count > 1:
             # The hypotheses of a beam are the queries of one row: (N, 1, D) -> (N / n, n, D)
             h = ops.reshape(x, (-1, count, x.shape[-1]))
         outputs = super().call(
@@ -234,11 +279,15 @@ class BeamDecoder(TransformerDecoder):
         own = [layer["self_attention"].stored for layer in layers]
         return (y, *scores, cache._replace(ancestors=ancestors, own=own))
 
-    def _empty(self, attention: Any, num_beams: int | Tensor, num_slots: int | Tensor) -> Any:
+    def _empty(self, attention: Any, num_beams: int | Tensor, max_length: int | Tensor) -> Any:
+        count = self.rows_per_beam
+        if isinstance(attention, RecurrentSelfAttention):
+            return RowStates(attention.initial_state(num_beams * count))
         if isinstance(attention, PrunedSelfAttention):
             return attention.empty_cache(num_beams, 0)
         groups, width = attention.num_key_value_heads, attention.head_width
-        return self.layout.empty((num_beams, num_slots, groups, width), attention.compute_dtype)
+        shape = (num_beams, count * max_length, groups, width)
+        return self.layout.empty(shape, attention.compute_dtype)
 
     def _project(self, attention: Any, memory: Tensor) -> Any:
         if isinstance(attention, PrunedCrossAttention):
@@ -258,7 +307,9 @@ class BeamDecoder(TransformerDecoder):
         is_one_beam = count == self.rows_per_sentence
         for block, own in zip(self.layers, cache.own, strict=True):
             layer: dict[str, Any] = {"self_attention": EmptyCache(own)}
-            if isinstance(own, TransposedKV):
+            if isinstance(own, RowStates):
+                layer["self_attention"] = BeamStates(own.stored, count)
+            elif isinstance(own, TransposedKV):
                 groups = block.self_attention.num_key_value_heads
                 layer["self_attention"] = self.layout(own, groups, slots, count)
             if block.cross_attention is not None:

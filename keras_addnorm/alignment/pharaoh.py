@@ -1,0 +1,97 @@
+"""Files of word alignments in Pharaoh's format: a line a sentence pair, `0-0 1-2 2-1`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
+
+Links = np.ndarray
+"""The links of a sentence pair, `(L, 2)` int32: positions in source and target, from 0."""
+
+# Longer numbers are no positions in a sentence, and might not fit into int32.
+_LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})\Z")
+
+
+def parse_links(line: str) -> Links:
+    """Reads the links of one line.
+
+    Args:
+        line: `source-target` for each link, positions from 0, between white space; an empty line
+            for no link.
+
+    Returns:
+        The links, `(L, 2)`, in order and each once.
+
+    Raises:
+        ValueError: If a word of it is no link.
+
+    Example:
+        >>> parse_links("0-0 1-2").tolist()
+        [[0, 0], [1, 2]]
+    """
+    found = set()
+    for word in line.split():
+        match = _LINK.match(word)
+        if match is None:
+            raise ArgumentError(
+                "A word alignment is not in Pharaoh's format.",
+                "links such as 0-0 1-2, positions from 0 in source and target",
+                value=word[:40],
+            )
+        found.add((int(match[1]), int(match[2])))
+    return np.array(sorted(found), np.int32).reshape(-1, 2)
+
+
+def format_links(links: Links) -> str:
+    """Writes the links of a sentence pair as one line, without its end."""
+    return " ".join(f"{source}-{target}" for source, target in links.tolist())
+
+
+def read_pharaoh(path: str | os.PathLike[str]) -> list[Links]:
+    """Reads word alignments, one line a sentence pair.
+
+    Files of fast_align, eflomal and Marian have this format. Words are what stands between white
+    space; `keras_addnorm.data.piece_links` says which pieces of a tokenizer they are.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The links of each line, `(L, 2)`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a line is not in the format; its number is named.
+
+    Reference:
+        Koehn, "Pharaoh: a Beam Search Decoder for Phrase-Based Statistical Machine Translation
+        Models", 2004.
+    """
+    path, alignments = to_path(path), []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                # What is not ASCII is no link either, and is shown in the error.
+                alignments.append(parse_links(line.decode("ascii", "backslashreplace")))
+            except ArgumentError as error:
+                error.problem = f"Line {number} of '{path}' is not in Pharaoh's format."
+                raise
+    return alignments
+
+
+def write_pharaoh(path: str | os.PathLike[str], alignments: Iterable[Links]) -> None:
+    """Writes word alignments, one line a sentence pair, whole or not at all.
+
+    Args:
+        path: The file.
+        alignments: The links of each sentence pair, `(L, 2)`.
+    """
+    with atomic_file(path) as temporary, temporary.open("w", encoding="ascii") as file:
+        file.writelines(format_links(links) + "\n" for links in alignments)

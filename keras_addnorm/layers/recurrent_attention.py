@@ -1,0 +1,193 @@
+"""What stands in the place of a decoder's self-attention and keeps a state of fixed size."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Protocol, Self
+
+import keras
+from keras import ops
+
+from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.layers.masks import explicit_or_implicit
+from keras_addnorm.layers.shapes import ShapeOfInput, no_heads, pack, require_sequences, size_of
+
+Tensor = Any
+
+
+class RecurrentState(Protocol):
+    """What a recurrent layer asks of its state, whoever keeps it.
+
+    A decoding loop may pass an implementation of its own as `cache`, and receives it back as the
+    updated cache.
+    """
+
+    stored: Any
+    """The state, a tensor or a structure of tensors, the first axis of each counting rows."""
+
+    def split_rows(self, x: Tensor) -> Tensor:
+        """Return the new positions of each row of the state, `(B, T, D)`."""
+
+    def join_rows(self, y: Tensor) -> Tensor:
+        """Return what `split_rows` has split as it was."""
+
+    def updated(self, stored: Any) -> Any:
+        """Return the updated cache that a layer returns."""
+
+
+class PlainState:
+    """A state that is its own cache.
+
+    Args:
+        stored: The state; `None` before the first position.
+    """
+
+    def __init__(self, stored: Any = None) -> None:
+        self.stored = stored
+
+    def split_rows(self, x: Tensor) -> Tensor:
+        """Return `x`, which has the rows of the state."""
+        return x
+
+    def join_rows(self, y: Tensor) -> Tensor:
+        """Return `y`."""
+        return y
+
+    def updated(self, stored: Any) -> Any:
+        """Return the new state."""
+        return stored
+
+
+class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
+    """The base class of layers that read a sequence from left to right with a state of fixed size.
+
+    They are called like `MultiHeadSelfAttention`. In the place of keys and values the cache is the
+    state after the last position: how it starts says `initial_state`, a call makes a step or
+    several, and its first axis counts rows, which a search reorders. A class of your own needs
+    `initial_state`, `run` and `in_block`; `keras_addnorm.layers.self_attention.register` gives it a
+    name.
+    """
+
+    choices: tuple[str, ...] = ()
+    """The constructor's arguments that `self_attention={"name": ..., ...}` may give."""
+
+    knows_order: bool = True
+    """Whether the output depends on the order of the positions before."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    @classmethod
+    @abc.abstractmethod
+    def in_block(
+        cls, arguments: Any, intermediate_dim: int, activation_dropout: float, **choices: Any
+    ) -> Self:
+        """Return the layer that stands in a decoder layer.
+
+        Args:
+            arguments: What a `MultiHeadSelfAttention` would be made of.
+            intermediate_dim: Width of the decoder layer's feed-forward, F.
+            activation_dropout: Dropout inside its feed-forward.
+            **choices: The arguments that are named in `choices`.
+
+        Returns:
+            The layer, unbuilt.
+        """
+
+    @abc.abstractmethod
+    def initial_state(self, batch_size: int | Tensor) -> Any:
+        """Return the state before the first position.
+
+        Args:
+            batch_size: Number of sequences, B.
+
+        Returns:
+            A tensor, or a structure of tensors, the first axis of each of size B.
+        """
+
+    @abc.abstractmethod
+    def run(
+        self, x: Tensor, mask: Tensor | None, state: Any, training: bool | None
+    ) -> tuple[Tensor, Any]:
+        """Read positions from left to right.
+
+        Args:
+            x: `(B, T, D)`.
+            mask: `(B, T)`, True at real positions, which alone change the state; `None` for all.
+            state: The state before; `None` for the initial one.
+            training: Whether to apply dropout.
+
+        Returns:
+            The output `(B, T, D)`, and the state after the last position.
+        """
+
+    def call(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: None = None,
+        use_causal_mask: bool = True,
+        cache: Any = None,
+        cache_update_index: int | Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Read the sequence from left to right.
+
+        Args:
+            x: `(B, T, D)`.
+            padding_mask: `(B, T)`, True at real tokens, which alone change the state; `None` for
+                the mask attached to `x`. With a cache it is a mask of all positions, `(B, S)`.
+            attention_mask: None: there are no keys that a query could be kept from.
+            use_causal_mask: Has no effect: later positions are never read.
+            cache: The state after the positions before, from `empty_cache` or an earlier call.
+            cache_update_index: Position of `x[:, 0]` in the sequence.
+            return_attention_scores: Whether to return the weights `(B, 0, T, T)` of no heads, as a
+                pruned self-attention does.
+            training: Whether to apply dropout.
+
+        Returns:
+            The output `(B, T, D)`; with `return_attention_scores`, also the weights of no heads;
+            with `cache`, last, the updated cache.
+
+        Raises:
+            ValueError: If there is an `attention_mask`, or only one of `cache` and
+                `cache_update_index`.
+        """
+        require_sequences(self.name, x=x)
+        if (cache is None) != (cache_update_index is None):
+            raise ArgumentError(
+                "A cache needs the index that it is written at.",
+                "both of `cache` and `cache_update_index`, or neither",
+                received=f"only {'cache_update_index' if cache is None else 'cache'}",
+            )
+        if attention_mask is not None:
+            raise ArgumentError(
+                f"The layer '{self.name}' has no keys that an `attention_mask` could hide.",
+                "`padding_mask` alone: later positions are never read",
+                received="an `attention_mask`",
+            )
+        state = _as_state(cache)
+        mask = padding_mask
+        if cache is None:
+            mask = explicit_or_implicit(padding_mask, x)
+        elif padding_mask is not None:
+            at = ops.arange(size_of(x, 1), dtype="int32") + cache_update_index
+            mask = ops.take(padding_mask, at, axis=1)
+        y, new = self.run(state.split_rows(x), mask, state.stored, training)
+        scores = no_heads(x, ops.shape(x)[1]) if return_attention_scores else None
+        return pack(state.join_rows(y), scores, None if cache is None else state.updated(new))
+
+    def empty_cache(self, batch_size: int | Tensor, max_length: int | Tensor) -> Any:
+        """Return the state before the first position, whose size the length does not change."""
+        return self.initial_state(batch_size)
+
+    @property
+    def state_dtype(self) -> str:
+        """The dtype of the state: float32 at least, as what is added up over many positions."""
+        return keras.backend.result_type(self.compute_dtype, "float32")
+
+
+def _as_state(cache: Any) -> RecurrentState:
+    return cache if hasattr(cache, "split_rows") else PlainState(cache)
