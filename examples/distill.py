@@ -1,6 +1,6 @@
 """A small fast model from a big one, on the built-in set: first a teacher, then its student.
 
-python examples/distill.py            # a teacher of preset tiny, a student of preset micro
+python examples/distill.py            # a teacher of preset tiny, a student of student-micro
 python examples/distill.py --smoke    # only tries that it runs
 
 On two cores it takes about a quarter of an hour, most of it for the teacher's training. With runs
@@ -24,7 +24,7 @@ from keras_addnorm.runs.train import train
 
 DATA = {"data": "demo/en-de", "source": "en", "target": "de"}
 TEACHER = {"split": "train[:5000]", "model.preset": "tiny", "training.epochs": 10}
-STUDENT = {"split": "train[:5000]", "model.preset": "micro", "training.epochs": 20}
+STUDENT = {"split": "train[:5000]", "model.preset": "student-micro", "training.epochs": 20}
 SMOKE = {
     "split": "train[:200]",
     "validation": "validation[:20]",
@@ -32,6 +32,8 @@ SMOKE = {
     "model.num_encoder_layers": 1,
     "model.num_decoder_layers": 1,
     "model.hidden_dim": 8,
+    "model.intermediate_dim": 8,
+    "model.num_heads": 2,
     "training.epochs": 1,
     "training.jit_compile": False,
     "evaluation.num_beams": 1,

@@ -113,6 +113,7 @@ class RunDirectory:
     | `scores.json`, `translations.txt` | what `evaluate` found |
     | `standard_input` | the sentence pairs, if they came from there |
     | `distillation/` | of a student: what its teacher said, and the text that came of it |
+    | `eight_bits/` | of a student: a run of its own, fine-tuned with weights of eight bits |
     | `README.md` | of a student: its card, teacher and student beside each other |
     | `manifest.json` | the digest of each of these files that another command reads |
 

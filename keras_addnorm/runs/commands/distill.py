@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
-from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -25,9 +24,10 @@ _DESCRIPTION = """\
 Trains a small student on what a big teacher says: sequence-level distillation. The teacher is a run
 (trained here, or imported), or a folder of translations that were made elsewhere. It translates the
 source side of --data; of its hypotheses the one nearest to the reference is taken. A model of the
-other direction, --backward, filters. The student is an ordinary run, with all settings of train;
-label smoothing and dropout are 0 unless given. At the end RUN_DIR/README.md has both beside each
-other: BLEU, chrF, sentences a second on one core, size.
+other direction, --backward, filters. The student is an ordinary run, with the settings of train; it
+has neither label smoothing nor dropout, and is guided by word alignments, unless told otherwise. At
+the end RUN_DIR/README.md has both beside each other: BLEU, chrF, sentences a second on one core,
+size.
 
 Everything is kept in RUN_DIR/distillation as it is made. The same command again, or
 keras-addnorm distill RUN_DIR, goes on where it was stopped or killed. See
@@ -35,7 +35,7 @@ docs/how_to/distill.md.
 
 examples:
   keras-addnorm distill runs/student --teacher runs/big --data corpus --source en --target de \\
-      --preset micro
+      --preset student-micro
   keras-addnorm distill runs/student --teacher runs/opus --data corpus --source en --target de \\
       --monolingual more.en --backward runs/opus-de-en --processes 4
   keras-addnorm distill runs/student --teacher translated --data corpus --source en --target de
@@ -53,7 +53,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_dir(parser, RunOption(may_be_new=True))
     add_verification(parser)
     parser.add_argument("--config", type=some_path, metavar="FILE", help="settings as TOML")
-    settings = [*DistillationConfig.settings(), *list_settings(RunConfig)]
+    settings = [*DistillationConfig.settings(), *DistillationConfig.settings_of_students()]
     add_settings(parser, settings, "training", "model.positions=rotary")
     parser.set_defaults(sets_anything=True)
 

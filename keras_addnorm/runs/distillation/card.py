@@ -20,6 +20,7 @@ class Distilled:
         report: What became of the teacher's translations.
         teacher: The teacher's figures; `None` of a folder of translations.
         student: The student's.
+        eight_bits: The student's with weights of eight bits; `None` without.
         split: What they were measured on.
     """
 
@@ -27,12 +28,16 @@ class Distilled:
     report: CorpusReport
     teacher: Figures | None
     student: Figures
+    eight_bits: Figures | None
     split: str
 
 
 def comparison(found: Distilled) -> str:
     """Lays out the figures of teacher and student."""
-    return table({"teacher": found.teacher, "student": found.student})
+    columns = {"teacher": found.teacher, "student": found.student}
+    if found.eight_bits is not None:
+        columns["student, eight bits"] = found.eight_bits
+    return table(columns)
 
 
 def text(found: Distilled, settings: DistillationConfig) -> str:
@@ -58,6 +63,9 @@ width {model.hidden_dim}, preset `{config.model.preset}`, {model.target_vocabula
 Measured on the split `{found.split}`, each with the search of its run. The speed is that of
 {TIMED_SENTENCES} sentences at most, in batches,
 on one core ({platform.machine()}), when all is compiled.
+The size is that of weights in float32, in which all of these compute; where matrices lie on the
+grid of eight bits, a byte counts for each of their weights, as programs store them that compute
+with whole numbers.
 BLEU: `{bleu}`. chrF: `{chrf}`.
 
 | made with | |

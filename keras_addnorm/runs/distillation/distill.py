@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs.checks_before_training import require_consistent, require_place_to_go_on
 from keras_addnorm.runs.directory import RunDirectory, write_text
@@ -37,13 +41,22 @@ from keras_addnorm.runs.distillation.teacher import (
 from keras_addnorm.runs.errors import as_user_errors, system_errors_as_user_errors
 from keras_addnorm.runs.portions import Portions, fill_in_processes
 from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.runs.text_data import keep_standard_input, load_pairs, test_splits
+from keras_addnorm.runs.text_data import (
+    keep_standard_input,
+    load_pairs,
+    save_tokenizers,
+    test_splits,
+)
 from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import require_model_config
 
 SETTINGS = "settings.toml"
 """What a distillation was begun with, in the folder of its stages."""
+EIGHT_BITS = "eight_bits"
+"""The folder of the run with weights of eight bits, in that of the student."""
+# Of the student's rate: it is a fine-tuning.
+_SLOWER = 4
 
 
 def distill(
@@ -87,6 +100,12 @@ def distill(
     require_model_config(config)
     require_place_to_go_on(directory)
     teacher = open_teacher(config, distillation, verify=directory.verify)
+    if distillation.token_level and not isinstance(teacher, RunTeacher):
+        raise ArgumentError(
+            "Text has no distribution over tokens.",
+            "a run as `teacher`, with `token_level`",
+            teacher=distillation.teacher,
+        )
     if distillation.backward:
         other = RunDirectory(distillation.backward, verify=directory.verify)
         require_direction(other, config.target, config.source, "backward model")
@@ -100,12 +119,23 @@ def distill(
         corpus = _make_corpus(config, distillation, teacher, directory, stages, say)
     report = read_report(corpus)
     say(f"{report}: {corpus / TEXT}.")
-    student = _student(config, teacher, directory, corpus / TEXT)
+    student = _student(config, distillation, teacher, directory, corpus / TEXT)
     run = train(student, directory, say=say, verbose=verbose)
+    small = None
+    if distillation.eight_bits:
+        small = RunDirectory(directory.path / EIGHT_BITS, verify=directory.verify)
+        say(f"Fine-tuning with weights of eight bits: {small.path}.")
+        _share_alignments(directory, small)
+        train(_eight_bits(student, distillation, directory), small, say=say, verbose=verbose)
     split = next(iter(sorted(test_splits(student), key=lambda name: name != "test")), "validation")
     with system_errors_as_user_errors(directory.path):
-        figures = _compare(student, split, distillation, teacher, directory, stages, say)
-    found = Distilled(run, report, *figures, split)
+        runs = {"student": directory} | ({} if small is None else {EIGHT_BITS: small})
+        if isinstance(teacher, RunTeacher):
+            runs["teacher"] = teacher.directory
+        figures = _compare(student, split, distillation, runs, stages, say)
+    found = Distilled(
+        run, report, figures.get("teacher"), figures["student"], figures.get(EIGHT_BITS), split
+    )
     write_text(directory.card, card.text(found, distillation))
     return found
 
@@ -165,14 +195,28 @@ def _make_corpus(
     return corpus
 
 
-def _student(config: RunConfig, teacher: Teacher, directory: RunDirectory, text: Path) -> RunConfig:
+def _student(
+    config: RunConfig,
+    settings: DistillationConfig,
+    teacher: Teacher,
+    directory: RunDirectory,
+    text: Path,
+) -> RunConfig:
     """The configuration of the student's training, which reads the text that was made."""
     data = str(text)
     # The same folder may be named otherwise now, as from another working directory.
     if directory.config.exists():
         before = directory.read_config().data
         data = before if Path(before).exists() and text.samefile(before) else data
-    changes: dict[str, Any] = {
+    changes: dict[str, Any] = {}
+    if settings.token_level and isinstance(teacher, RunTeacher):
+        if not directory.has_tokenizers():
+            with as_user_errors():
+                save_tokenizers(TokenizerPair.load(teacher.directory.tokenizer), directory)
+        own = asdict(teacher.config.tokenizer)
+        changes = {f"tokenizer.{name}": value for name, value in own.items()}
+        changes["training.teacher"] = settings.teacher
+    changes |= {
         "data": data,
         "data_format": "auto",
         "source_column": "",
@@ -185,21 +229,47 @@ def _student(config: RunConfig, teacher: Teacher, directory: RunDirectory, text:
     return config.replace(changes)
 
 
+def _eight_bits(
+    student: RunConfig, settings: DistillationConfig, directory: RunDirectory
+) -> RunConfig:
+    """The configuration of the fine-tuning with weights of eight bits."""
+    training = student.training
+    return student.replace(
+        {
+            "training.start_from": str(directory.path),
+            "training.eight_bits": True,
+            "training.epochs": settings.eight_bits,
+            "training.peak_learning_rate": training.peak_learning_rate / _SLOWER,
+            "training.cooldown_epochs": 0,
+            "training.average_last": 1,
+            "training.ema": 0.0,
+            "training.lora_rank": 0,
+        }
+    )
+
+
+def _share_alignments(directory: RunDirectory, other: RunDirectory) -> None:
+    """Copies the alignments of the training pairs to another run on them."""
+    if directory.alignments.exists() and not other.alignments.exists():
+        other.path.mkdir(parents=True, exist_ok=True)
+        directory.check(directory.alignments)
+        with other.manifest.rewriting(other.alignments), atomic_file(other.alignments) as temporary:
+            shutil.copyfile(directory.alignments, temporary)
+
+
 def _compare(
     student: RunConfig,
     split: str,
     settings: DistillationConfig,
-    teacher: Teacher,
-    directory: RunDirectory,
+    runs: dict[str, RunDirectory],
     stages: Stages,
     say: Callable[[str], None],
-) -> tuple[Figures | None, Figures]:
-    """Measures the teacher, if it can translate, and the student."""
+) -> dict[str, Figures]:
+    """Measures the runs."""
     test = stages.folder / "test.jsonl"
     digest = write_rows(test, load_pairs(student, split, keep_every_pair=True))
-    say(f"Comparing both on {split!r} ...")
-    common = (test, digest, settings.processes, say)
-    of_teacher = None
-    if isinstance(teacher, RunTeacher):
-        of_teacher = measure(stages, "test_of_teacher", teacher.directory, *common)
-    return of_teacher, measure(stages, "test_of_student", directory, *common)
+    say(f"Comparing {', '.join(runs)} on {split!r} ...")
+    return {
+        name: measure(stages, f"test_of_{name}", run, test, digest, settings.processes, say)
+        for name, run in runs.items()
+    }

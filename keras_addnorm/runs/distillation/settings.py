@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,14 @@ TABLE = "distillation"
 
 # A student learns from a teacher's sentences, which are simpler than people's: nothing has to hold
 # it back.
-STUDENT_DEFAULTS = {"training.label_smoothing": 0.0, "model.dropout": 0.0}
+STUDENT_DEFAULTS = {
+    "model.preset": "student-base-memory",
+    "model.dropout": 0.0,
+    "training.label_smoothing": 0.0,
+    "training.guided_alignment": 0.1,
+}
+# What a distillation sets itself.
+_SET_HERE = ("training.teacher", "training.eight_bits")
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,9 @@ class DistillationConfig:
         choose_by: How nearness to the reference is measured.
         noise: Factor of the shares of `TextNoise`.
         processes: Number of processes that translate.
+        token_level: Whether the student has the teacher's vocabulary, and learns its distribution
+            over each token, too.
+        eight_bits: Epochs of fine-tuning with weights of eight bits.
     """
 
     teacher: str = setting(
@@ -81,6 +92,16 @@ class DistillationConfig:
         minimum=0,
     )
     processes: int = setting(1, "number of processes that translate", minimum=1)
+    token_level: bool = setting(
+        False,
+        "give the student the teacher's vocabulary, and its distribution over each token as a "
+        "second target",
+    )
+    eight_bits: int = setting(
+        0,
+        "then fine-tune N epochs with weights of eight bits, in RUN_DIR/eight_bits; 0 = do not",
+        minimum=0,
+    )
 
     def __post_init__(self) -> None:
         check_types(self, TABLE)
@@ -94,6 +115,15 @@ class DistillationConfig:
     def settings() -> list[Setting]:
         """Lists the settings, as the command line sees them."""
         return list(list_settings(DistillationConfig, f"{TABLE}."))
+
+    @staticmethod
+    def settings_of_students() -> list[Setting]:
+        """Lists the settings of a student's run, with a student's defaults."""
+        return [
+            dataclasses.replace(one, default=STUDENT_DEFAULTS.get(one.key, one.default))
+            for one in list_settings(RunConfig)
+            if one.key not in _SET_HERE
+        ]
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> DistillationConfig:
