@@ -1,20 +1,25 @@
 """What a teacher said becomes a student's training text: choice, filter, noise, stages."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
+from keras_addnorm import cli
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs import RunDirectory
+from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.distillation import distill as module
 from keras_addnorm.runs.distillation.backward import kept
+from keras_addnorm.runs.distillation.distill import distill
 from keras_addnorm.runs.distillation.rows import Rows, write_rows
 from keras_addnorm.runs.distillation.settings import DistillationConfig, student_config
 from keras_addnorm.runs.distillation.stages import Stages
 from keras_addnorm.runs.distillation.teacher import TranslatedText, nearest, open_teacher
+from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.training import sentence_scorer
 
 
@@ -179,6 +184,62 @@ def test_what_cannot_teach_is_refused(tmp_path, corpus):
     run.best_weights.write_bytes(b"")
     run.write_config(student_config({"data": str(corpus), "source": "de", "target": "en"}))
     assert "translates from 'de' to 'en'. Expected a run from 'en' to 'de'" in refusal(run.path)
+
+
+def test_a_lost_list_of_stages_is_no_other_student(tmp_path, corpus, translated):
+    config, directory = student_config({"data": str(corpus)}), RunDirectory(tmp_path / "student")
+    settings = DistillationConfig(str(translated))
+    make_corpus(config, settings, directory)
+    (directory.distillation / "stages.json").unlink()
+    with pytest.raises(UserError, match=r"stages.json' is missing"):
+        make_corpus(config, settings, directory)
+    (directory.distillation / "manifest.json").unlink()
+    directory.model.write_text("{}")
+    with pytest.raises(UserError, match=r"Expected pairs 'unknown', teacher 'unknown'"):
+        make_corpus(config, settings, directory)
+
+
+def parsed(*arguments):
+    options = cli.build_parser().parse_args(["distill", *map(str, arguments)])
+    return options.command.check(options)
+
+
+def test_a_command_has_a_students_defaults_and_later_what_it_began_with(
+    tmp_path, corpus, translated
+):
+    run = tmp_path / "student"
+    begin = (run, "--teacher", translated, "--data", corpus, "--n-best", 3, "--epochs", 2)
+    student, settings = parsed(*begin)
+    assert student.training.label_smoothing == student.model.overrides["dropout"] == 0.0
+    assert (student.model.preset, student.training.guided_alignment, student.training.epochs) == (
+        "student-base-memory",
+        0.1,
+        2,
+    )
+    assert settings == DistillationConfig(str(translated), n_best=3)
+    write_text(
+        run / "distillation" / "settings.toml",
+        to_toml({**student.to_dict(), "distillation": dataclasses.asdict(settings)}),
+    )
+    assert parsed(run) == (student, settings)
+    again, others = parsed(run, "--processes", 5, "--dropout", 0.3)
+    assert again == student.replace({"model.dropout": 0.3})
+    assert others == dataclasses.replace(settings, processes=5)
+
+
+def test_what_a_distillation_sets_itself_is_no_flag_of_it():
+    flags = cli.build_parser().commands["distill"].get_default("flags")
+    assert flags["teacher"].key == "distillation.teacher"
+    assert flags["eight-bits"].key == "distillation.eight_bits"
+    defaults = {one.key: one.default for one in flags.values()}
+    assert defaults["training.guided_alignment"] == 0.1
+    assert not {"training.teacher", "training.eight_bits"} & set(defaults)
+
+
+def test_text_has_no_distribution_over_tokens(tmp_path, corpus, translated):
+    config = student_config({"data": str(corpus)})
+    with pytest.raises(UserError, match=r"Text has no distribution over tokens. Expected a run"):
+        distill(config, DistillationConfig(str(translated), token_level=True), tmp_path / "student")
 
 
 @pytest.mark.parametrize(

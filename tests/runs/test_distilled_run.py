@@ -54,13 +54,15 @@ def settings(runs):
         beams=3,
         n_best=2,
         noise=1.5,
+        eight_bits=1,
     )
 
 
 @pytest.fixture(scope="module")
 def student(config, settings, tmp_path_factory):
     directory = RunDirectory(tmp_path_factory.mktemp("student") / "run")
-    return distill(config, settings, directory, say=len, verbose=0)
+    guided = config.replace({"training.guided_alignment": 0.1, "training.ema": 0.0})
+    return distill(guided, settings, directory, say=len, verbose=0)
 
 
 def rows(run, name):
@@ -142,8 +144,21 @@ def test_the_student_is_an_ordinary_run_with_a_card(student):
         assert figures.sentences_per_second > 0
     assert f"| BLEU | {student.teacher.bleu:.1f} | {student.student.bleu:.1f} |" in card
     assert f"| chrF | {student.teacher.chrf:.1f} | {student.student.chrf:.1f} |" in card
-    assert f"| MB, float32 | {4 * weights / 1e6:.1f} | {4 * weights / 1e6:.1f} |" in card
+    assert student.student.megabytes == pytest.approx(4 * weights / 1e6)
     assert found.cased.bleu_signature in card
+
+
+def test_matrices_of_the_last_run_lie_on_the_grid_and_count_a_byte_for_each_weight(student):
+    small = load_run(student.run.directory.path / "eight_bits")
+    size = 0
+    for variable in small.model.weights:
+        values = np.asarray(variable)
+        if values.ndim > 1:
+            steps = 127 * values / np.abs(values).max()
+            np.testing.assert_allclose(steps, steps.round(), atol=1e-4)
+        size += values.size * (1 if values.ndim > 1 else 4)
+    assert student.eight_bits.megabytes == pytest.approx(size / 1e6)
+    assert (student.run.directory.path / "eight_bits" / "alignments.txt").exists()
 
 
 def test_a_second_call_computes_nothing_again(student, config, settings):
@@ -152,7 +167,8 @@ def test_a_second_call_computes_nothing_again(student, config, settings):
         for path in student.run.directory.distillation.rglob("*")
         if path.is_file() and path.name not in ("pairs.jsonl", "test.jsonl", "settings.toml")
     }
-    again = distill(config, settings, student.run.directory, say=len, verbose=0)
+    guided = config.replace({"training.guided_alignment": 0.1, "training.ema": 0.0})
+    again = distill(guided, settings, student.run.directory, say=len, verbose=0)
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert (again.teacher, again.student, again.report) == (
         student.teacher,

@@ -14,7 +14,12 @@ from keras_addnorm.runs.commands.run_options import (
     run_directory,
     verbosity,
 )
-from keras_addnorm.runs.distillation.settings import TABLE, DistillationConfig, student_config
+from keras_addnorm.runs.distillation.settings import (
+    SETTINGS,
+    TABLE,
+    DistillationConfig,
+    student_config,
+)
 from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_flags import given, some_path
 from keras_addnorm.runs.settings import RunConfig
@@ -62,7 +67,7 @@ def _check(options: argparse.Namespace) -> _Chosen:
     """The settings: those that it was begun with, then file, then flags."""
     directory = run_directory(options)
     directory.require_config_of_parts()
-    begun = directory.distillation / "settings.toml"
+    begun = directory.distillation / SETTINGS
     settings = by_dotted_key(read_toml(begun)) if begun.exists() else {}
     settings |= by_dotted_key(read_toml(options.config)) if options.config else {}
     settings |= given(options)

@@ -28,7 +28,7 @@ from keras_addnorm.runs.distillation.corpus import (
 )
 from keras_addnorm.runs.distillation.progress import filling
 from keras_addnorm.runs.distillation.rows import Rows, write_rows
-from keras_addnorm.runs.distillation.settings import TABLE, DistillationConfig
+from keras_addnorm.runs.distillation.settings import SETTINGS, TABLE, DistillationConfig
 from keras_addnorm.runs.distillation.stages import Stages, fingerprint
 from keras_addnorm.runs.distillation.teacher import (
     RunTeacher,
@@ -51,8 +51,6 @@ from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import require_model_config
 
-SETTINGS = "settings.toml"
-"""What a distillation was begun with, in the folder of its stages."""
 EIGHT_BITS = "eight_bits"
 """The folder of the run with weights of eight bits, in that of the student."""
 # Of the student's rate: it is a fine-tuning.

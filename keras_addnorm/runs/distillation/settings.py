@@ -21,6 +21,8 @@ from keras_addnorm.runs.choices import SENTENCE_METRICS
 from keras_addnorm.runs.settings import RunConfig
 
 TABLE = "distillation"
+SETTINGS = "settings.toml"
+"""What a distillation was begun with, in the folder of its stages."""
 
 # A student learns from a teacher's sentences, which are simpler than people's: nothing has to hold
 # it back.

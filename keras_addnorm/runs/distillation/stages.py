@@ -56,10 +56,10 @@ class Stages:
             UserError: If the student is trained on what was made from something else.
         """
         place, known = self.folder / name, self._read()
-        before, now = known.get(name), dict(made_from)
+        before, now = known.get(name, {}), dict(made_from)
         if before == now:
             return place
-        if before is not None and place.exists():
+        if place.exists():
             changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             if is_text and self._directory.holds_parts():
                 raise ArgumentError(
@@ -79,10 +79,10 @@ class Stages:
         return place
 
     def _read(self) -> dict[str, Any]:
-        if not self._path.exists():
-            return {}
         with as_user_errors():
             self._manifest.check(self._path)
+        if not self._path.exists():
+            return {}
         try:
             known = parse_json(self._path.read_bytes())
             if isinstance(known, dict) and all(isinstance(one, dict) for one in known.values()):
@@ -97,4 +97,4 @@ class Stages:
 
 
 def _listed(values: Mapping[str, Any], keys: list[str]) -> str:
-    return ", ".join(f"{key} {values.get(key)!r}" for key in keys)
+    return ", ".join(f"{key} {values.get(key, 'unknown')!r}" for key in keys)

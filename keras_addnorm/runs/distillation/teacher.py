@@ -20,7 +20,7 @@ from keras_addnorm.runs.distillation.rows import Rows
 from keras_addnorm.runs.distillation.settings import DistillationConfig
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.portions import Portions, Share, fill_in_processes
-from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
 from keras_addnorm.runs.text_data import digest_of_tokenizers
 from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import n_best_translations
@@ -35,7 +35,11 @@ def digest_of_run(directory: RunDirectory, search: Sequence[str] = SEARCH_SETTIN
     config = directory.read_config()
     parts = [sha256(directory.weights()), sha256(directory.model)]
     parts.append(digest_of_tokenizers(directory.tokenizer))
-    text = json.dumps([parts, {name: getattr(config.evaluation, name) for name in search}])
+    # A setting that a later version brings, at its default, makes no other digest.
+    chosen = {name: getattr(config.evaluation, name) for name in search}
+    usual = EvaluationConfig()
+    chosen = {name: value for name, value in chosen.items() if value != getattr(usual, name)}
+    text = json.dumps([parts, chosen], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
