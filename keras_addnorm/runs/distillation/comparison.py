@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +75,11 @@ def measure(
     Returns:
         The figures.
     """
-    made_from = {"model": digest_of_run(directory), "test": test_digest}
+    made_from = {
+        "model": digest_of_run(directory),
+        "test": test_digest,
+        "figures": [item.name for item in fields(Figures)],
+    }
     folder = stages.begin(name, made_from, is_text=False)
     path = folder / _FIGURES
     if path.exists():

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm import distribution
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs.checks_before_training import require_consistent, require_place_to_go_on
@@ -93,6 +94,12 @@ def distill(
         Kim and Rush, Sequence-Level Knowledge Distillation (2016), section 3.2 and 3.3.
     """
     directory = RunDirectory.of(directory)
+    if distribution.process_count() > 1:
+        raise UserError(
+            "A distillation is the work of one process on one machine, and of those that it starts "
+            f"itself. Received: {distribution.process_count()} processes that train together. Make "
+            "the text with one (--processes for more), and train on it with keras-addnorm train."
+        )
     config.require_codes()
     require_consistent(config.training)
     require_model_config(config)
