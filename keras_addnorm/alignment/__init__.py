@@ -1,6 +1,6 @@
 """Word alignments: files of links, an aligner, and translation probabilities of tokens."""
 
-from keras_addnorm.alignment.align import align
+from keras_addnorm.alignment.aligner import align
 from keras_addnorm.alignment.pharaoh import format_links, parse_links, read_pharaoh, write_pharaoh
 from keras_addnorm.alignment.symmetrization import grow_diag_final_and
 

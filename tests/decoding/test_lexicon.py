@@ -112,3 +112,36 @@ def test_a_file_that_is_no_lexicon_is_named(tmp_path, damage):
 def test_bad_pairs_are_named(pairs, message):
     with pytest.raises(ValueError, match=message):
         Lexicon.estimate(pairs, **SIZES)
+
+
+def test_links_are_counted():
+    pairs = [([5, 6, 5, 2], [8, 9, 2]), ([5, 7, 2], [8, 8, 10, 2]), ([], [3, 2]), ([4, 2], [2])]
+    links = [[(0, 0), (2, 0), (1, 1)], np.array([[0, 1], [0, 2], [1, 2]]), [], []]
+    found = Lexicon.from_links(pairs, links, **SIZES)
+    expected = np.zeros((9, 12))
+    expected[5, [8, 10]] = 3 / 4, 1 / 4  # Linked three times with 8, once with 10.
+    expected[6, 9] = expected[7, 10] = 1
+    dense = np.zeros((9, 12))
+    np.add.at(dense, (np.arange(9)[:, None], found.candidates), found.probabilities)
+    np.testing.assert_allclose(dense, expected, rtol=1e-6)
+    assert found.candidates[5].tolist() == [8, 10]
+    frequencies = np.zeros(12)
+    for _, target in pairs:
+        np.add.at(frequencies, target, 1 / 4)
+    np.testing.assert_allclose(found.frequencies, frequencies, rtol=1e-6)
+    one = Lexicon.from_links(pairs, links, **SIZES, num_candidates=1)
+    assert one.candidates.shape == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ([[], []], "no links"),
+        ([[(0, 0)]], "1 and 2"),
+        ([[(3, 0)], []], r"positions below \[3, 3\]"),
+        ([[], [(0, -1)]], "outside its sentences"),
+    ],
+)
+def test_links_of_other_sentences_are_refused(links, message):
+    with pytest.raises(ValueError, match=message):
+        Lexicon.from_links([([5, 6, 2], [8, 9, 2])] * 2, links, **SIZES)

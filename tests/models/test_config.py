@@ -34,6 +34,41 @@ def test_presets(name):
     assert (c.source_vocabulary_size, c.target_vocabulary_size) == (8000, 7000)
 
 
+# The same, and millions of weights with 32,000 pieces.
+STUDENTS = {
+    "student-micro": (4, 2, 128, 512, 4, 5.4),
+    "student-tiny": (6, 2, 256, 1536, 8, 16.9),
+    "student-base-memory": (6, 4, 384, 1536, 8, 31.2),
+    "student-base": (6, 2, 512, 2048, 8, 42.7),
+}
+
+
+@pytest.mark.parametrize("name", STUDENTS)
+def test_presets_of_students(name):
+    c = Seq2SeqConfig.preset(name, source_vocabulary_size=32000, target_vocabulary_size=32000)
+    *numbers, millions = STUDENTS[name]
+    depths = c.num_encoder_layers, c.num_decoder_layers
+    assert [*depths, c.hidden_dim, c.intermediate_dim, c.num_heads] == numbers
+    assert (c.scheme, c.self_attention, c.activation) == ("post_ln", "ssru", "relu")
+    assert c.share_embeddings and c.tie_embeddings and c.has_logits_bias and not c.dropout
+    d, f, (encoder, decoder) = c.hidden_dim, c.intermediate_dim, depths
+    norm, attention, feed_forward = 2 * d, 4 * (d * d + d), 2 * d * f + f + d
+    weights = 32000 * (d + 1) + encoder * (attention + feed_forward + 2 * norm)
+    weights += decoder * (2 * d * d + d + attention + feed_forward + 3 * norm)
+    assert round(weights / 1e6, 1) == millions
+    assert (
+        Seq2SeqConfig.preset(
+            name, source_vocabulary_size=7, target_vocabulary_size=7, scheme="pre_ln"
+        ).scheme
+        == "pre_ln"
+    )
+
+
+def test_weights_of_a_student_are_as_many_as_its_preset_says():
+    c = Seq2SeqConfig.preset("student-micro", source_vocabulary_size=7, target_vocabulary_size=7)
+    assert Seq2SeqTransformer(c).count_params() == 7 * 129 + 1_255_936
+
+
 def test_the_preset_for_examples_needs_no_sizes():
     c = Seq2SeqConfig.preset("micro", scheme="pre_ln")
     assert (c.source_vocabulary_size, c.target_vocabulary_size) == (100, 100)
