@@ -107,7 +107,17 @@ def test_the_filter_is_the_mean_log_probability_of_the_source(student, runs):
     tokenizers, model = backward.tokenizers, backward.model
     pairs, translations = rows(student.run, "pairs.jsonl"), portions(student.run, "translations")
     scores = portions(student.run, "scores")
-    for (source, _), (text, *_), score in list(zip(pairs, translations, scores, strict=True))[::7]:
+    together = list(zip(pairs, translations, scores, strict=True))
+    has_none = [score is None for score in scores]
+    expected = [
+        not text
+        or max(len(tokenizers.source.encode(text)), len(tokenizers.target.encode(source))) > 12
+        for (source, _), (text, *_), _ in together
+    ]
+    assert has_none == expected
+    some = [row for row in together if row[2] is not None]
+    assert len(some) > 20
+    for (source, _), (text, *_), score in some[::5]:
         read = np.array([[*tokenizers.source.encode(text), 2]])
         said = np.array([*tokenizers.target.encode(source), 2])
         decoder = np.array([[1, *said[:-1]]])
@@ -118,14 +128,14 @@ def test_the_filter_is_the_mean_log_probability_of_the_source(student, runs):
 
 def test_the_text_is_what_the_filter_leaves_with_noise(student, config):
     pairs, translations = rows(student.run, "pairs.jsonl"), portions(student.run, "translations")
-    scores = portions(student.run, "scores")
+    scores = [-np.inf if one is None else one for one in portions(student.run, "scores")]
     worst = sorted(range(len(scores)), key=lambda index: (scores[index], -index))
     left_out = set(worst[: len(scores) // 4])
     noise = TextNoise(seed=config.training.seed).scaled(1.5)
     expected = [
         pair
         for number, ((source, _), (text, *_)) in enumerate(zip(pairs, translations, strict=True))
-        if number not in left_out and text
+        if number not in left_out and scores[number] > -np.inf
         for pair in noise(number, source, text)
     ]
     folder = student.run.directory.distillation / "corpus" / "text"

@@ -117,11 +117,12 @@ def distill(
     with directory.locked(), system_errors_as_user_errors(directory.path):
         config = keep_standard_input(config, directory)
         stages = Stages(directory, say)
-        write_text(
-            stages.folder / SETTINGS,
-            to_toml({**config.to_dict(), TABLE: asdict(distillation)}),
-        )
+        text = to_toml({**config.to_dict(), TABLE: asdict(distillation)})
+        # Settings that a trained student refuses are not remembered.
+        if not directory.holds_parts():
+            write_text(stages.folder / SETTINGS, text)
         corpus = _make_corpus(config, distillation, teacher, directory, stages, say)
+        write_text(stages.folder / SETTINGS, text)
     report = read_report(corpus)
     say(f"{report}: {corpus / TEXT}.")
     student = _student(config, distillation, teacher, directory, corpus / TEXT)
