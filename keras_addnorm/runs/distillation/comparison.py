@@ -156,7 +156,7 @@ def table(columns: dict[str, Figures | None]) -> str:
         "chrF": lambda one: f"{one.chrf:.1f}",
         "sentences/s, one core": lambda one: f"{one.sentences_per_second:.1f}",
         "weights": lambda one: f"{one.weights:,}",
-        "MB": lambda one: f"{one.megabytes:.1f}",
+        "MB": lambda one: f"{one.megabytes:.3g}",
     }
     head = f"| | {' | '.join(columns)} |\n|---|{'--:|' * len(columns)}\n"
     return head + "".join(
