@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_addnorm.basics.fields import Setting, list_settings
+from keras_addnorm.runs.distillation.settings import DistillationConfig
 from keras_addnorm.runs.settings import RunConfig
 
 PATH = "reference/settings.md"
@@ -15,7 +16,8 @@ PATH = "reference/settings.md"
 _HEAD = """\
 # Settings of a run
 
-Every setting of `keras-addnorm train`. A setting is a key of the TOML file that `--config` names
+Every setting of `keras-addnorm train`, and in the table `distillation` those that only
+`keras-addnorm distill` has. A setting is a key of the TOML file that `--config` names
 and of `config.toml` in a run directory, and a flag of the command. `--set model.positions=rotary`
 takes any other field of [`Seq2SeqConfig`][keras_addnorm.models.Seq2SeqConfig].
 """
@@ -25,7 +27,7 @@ _WORDS = {bool: "true or false", int: "whole number", float: "number", str: "tex
 def page() -> str:
     """Return the page's Markdown."""
     tables: dict[str, list[Setting]] = {}
-    for setting in list_settings(RunConfig):
+    for setting in (*list_settings(RunConfig), *DistillationConfig.settings()):
         tables.setdefault(setting.table, []).append(setting)
     return "\n".join([_HEAD, *(_table(name, some) for name, some in tables.items())])
 

@@ -12,6 +12,7 @@ import pytest
 
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands import COMMANDS
+from keras_addnorm.runs.distillation.settings import DistillationConfig
 from keras_addnorm.runs.settings import RunConfig
 
 ROOT = Path(__file__).parents[1]
@@ -87,7 +88,7 @@ def test_every_public_name_has_its_place_and_every_place_a_name(interface):
 def test_every_setting_is_in_the_table(site):
     page = site["settings_page"].page()
     rows = re.findall(r"^\| `(\w+)` \| `--([\w-]+)` \|(.*)\|(.*)\|(.*)\|$", page, re.M)
-    settings = list(list_settings(RunConfig))
+    settings = [*list_settings(RunConfig), *DistillationConfig.settings()]
     assert [(name, flag) for name, flag, *_ in rows] == [(one.name, one.flag) for one in settings]
     assert all(cell.strip() for row in rows for cell in row)
     assert "| `epochs` | `--epochs` | `20` | whole number, at least 1 |" in page

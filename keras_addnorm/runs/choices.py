@@ -63,6 +63,8 @@ BLEU_TOKENIZERS = (
     *("auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
     *("spm", "flores101", "flores200"),
 )
+# `training.scores`
+SENTENCE_METRICS = ("chrf", "bleu")
 # `serving.stored_weights`
 STORAGES = ("float32", "float16", "int8")
 

@@ -34,7 +34,7 @@ _LEFTOVER = re.compile(
 
 
 # What a training writes before `config.toml`, and leaves where it is killed.
-_FIRST_FILES = {"manifest.json", "standard_input", "tokenizer", "tensorboard"}
+_FIRST_FILES = {"manifest.json", "standard_input", "tokenizer", "tensorboard", "distillation"}
 
 # What to do about a damaged file, where another copy is not the only help.
 _REMEDIES = {
@@ -112,6 +112,9 @@ class RunDirectory:
     | `lexicon.npz` | translations of single tokens, for `evaluation.shortlist` |
     | `scores.json`, `translations.txt` | what `evaluate` found |
     | `standard_input` | the sentence pairs, if they came from there |
+    | `distillation/` | of a student: what its teacher said, and the text that came of it |
+    | `eight_bits/` | of a student: a run of its own, fine-tuned with weights of eight bits |
+    | `README.md` | of a student: its card, teacher and student beside each other |
     | `manifest.json` | the digest of each of these files that another command reads |
 
     Their paths are attributes, such as `log` and `best_weights`.
@@ -138,6 +141,8 @@ class RunDirectory:
     alignments = _Place("alignments.txt")
     lexicon = _Place("lexicon.npz")
     standard_input = _Place("standard_input")
+    distillation = _Place("distillation")
+    card = _Place("README.md")
     log = _Place("log.csv")
     tensorboard = _Place("tensorboard")
     residuals = _Place("residuals.csv")

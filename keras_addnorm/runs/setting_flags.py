@@ -17,6 +17,7 @@ from keras_addnorm.runs.toml_files import parse_assignment
 
 _TITLES = {
     "": "data",
+    "distillation": "distillation",
     "tokenizer": "tokenizer",
     "model": "model",
     "training": "training",

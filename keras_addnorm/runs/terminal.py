@@ -57,9 +57,13 @@ class StatusLine:
         self.clear()
 
 
-def bar(done: int, total: int | None, seconds: float) -> str:
-    """Writes how far a translation is, of a `total` that may not be known yet."""
-    speed = f"{done / seconds:,.0f} texts/s" if done and seconds > 0 else "compiling"
+def bar(done: int, total: int | None, seconds: float, before: int = 0) -> str:
+    """Writes how far a translation is, of a `total` that may not be known yet.
+
+    Those that were done `before` an earlier process was stopped took none of the `seconds`.
+    """
+    new = done - before
+    speed = f"{new / seconds:,.0f} texts/s" if new and seconds > 0 else "compiling"
     if total is None:
         return f"Translating: {done:,} texts, {speed}"
     full = 20 * done // max(total, 1)

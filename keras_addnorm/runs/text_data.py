@@ -177,6 +177,15 @@ def _part_of_validation(config: RunConfig, split: str) -> Any:
     return [pair for _, start, end in parts for pair in pairs[start:end]]
 
 
+def test_splits(config: RunConfig) -> tuple[str, ...]:
+    """Names the splits of the data that are neither trained nor validated on, such as `test`."""
+    with as_user_errors():
+        names = _open(config).splits
+    return tuple(
+        name for name in names if not name.startswith("train") and name not in VALIDATION_NAMES
+    )
+
+
 def load_texts(
     config: RunConfig, split: str, *, keep_every_pair: bool = False
 ) -> tuple[list[str], list[str]]:

@@ -41,7 +41,7 @@ from keras_addnorm.training.schedules import (
     NoamSchedule,
     ScheduleOfUpdates,
 )
-from keras_addnorm.training.scores import Scores, evaluate_translations
+from keras_addnorm.training.scores import Scores, evaluate_translations, sentence_scorer
 from keras_addnorm.training.stopping import Stopped, StopRequest
 from keras_addnorm.training.student_losses import GuidedAlignment, TokenDistillation
 from keras_addnorm.training.translation_score import TranslationScore
@@ -77,4 +77,5 @@ __all__ = [
     "find_learning_rate",
     "on_eight_bit_grid",
     "plot_curves",
+    "sentence_scorer",
 ]

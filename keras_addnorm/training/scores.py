@@ -1,7 +1,7 @@
 """Corpus scores of translations, exactly as the sacreBLEU command prints them."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
@@ -96,6 +96,56 @@ def evaluate_translations(
         bleu_signature=str(bleu.get_signature()),
         chrf_signature=str(chrf.get_signature()),
     )
+
+
+SENTENCE_METRICS = ("chrf", "bleu")
+"""What `sentence_scorer` measures."""
+
+
+def sentence_scorer(
+    metric: str = "chrf", *, language: str | None = None
+) -> Callable[[str, str], float]:
+    """Makes a function from a translation and its reference to their nearness, 0 to 100.
+
+    Args:
+        metric: `"chrf"`, or `"bleu"`: BLEU up to 4-grams with 1 added to the counts of those that
+            are missing, and of a sentence with fewer than four words up to what it has.
+        language: The language of the translations, which chooses sacreBLEU's tokeniser.
+
+    Returns:
+        The function.
+
+    Raises:
+        ValueError: If there is no such metric.
+
+    Example:
+        >>> from keras_addnorm.training import sentence_scorer
+        >>> nearness = sentence_scorer("chrf")
+        >>> nearness("The cat sat.", "The cat sat.")
+        100.0
+        >>> round(nearness("The cat sat.", "The cat sits."), 1)
+        69.5
+    """
+    if metric not in SENTENCE_METRICS:
+        raise ArgumentError(
+            "There is no such metric of sentences.",
+            f"one of {', '.join(SENTENCE_METRICS)}",
+            value=metric,
+        )
+    if metric == "chrf":
+        from sacrebleu.metrics.chrf import CHRF
+
+        chrf = CHRF()
+        return lambda text, reference: chrf.sentence_score(text, [reference]).score
+    from sacrebleu.metrics.bleu import BLEU
+
+    bleu = BLEU(
+        smooth_method="add-k",
+        smooth_value=1.0,
+        effective_order=True,
+        tokenize=bleu_tokenizer(language),
+    )
+    return lambda text, reference: bleu.sentence_score(text, [reference]).score
 
 
 def _reference_sets(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:

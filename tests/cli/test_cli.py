@@ -127,7 +127,7 @@ def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
         ),
         (
             ["translate", "--run-dir", "r", "--split", "x"],
-            "train, evaluate, inspect and prune.",
+            "train, evaluate, inspect, prune and distill.",
         ),
         (["export", "--run-dir", "r", "d", "--hidden-dim", "4"], "--hidden-dim, which is a flag"),
         (["inspect", "r", "more"], "received 'more', for which there is no use"),

@@ -15,6 +15,7 @@ from keras_addnorm.data import TokenizerPair, make_training_dataset, readers
 from keras_addnorm.decoding import constraints, strategies
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
+from keras_addnorm.runs.distillation.settings import DistillationConfig
 from keras_addnorm.runs.setting_flags import given
 from keras_addnorm.runs.toml_files import merge
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
@@ -46,6 +47,7 @@ NOT_ALONE = {
     "docs/tour.md-5": "reads the run of a whole demo; test_cli.py translates with a quick one",
     "docs/architecture.md-0": "a piece of a layer's `call`",
     "docs/architecture.md-1": "a piece of a stack's `call`",
+    "docs/how_to/distill.md-0": "reads a trained run; tests/runs/test_distilled_run.py does so",
     "docs/how_to/tensorflow_serving.md-0": "asks a server; tests/serving/test_server_grpc.py does",
     "docs/how_to/tensorflow_serving.md-1": "the same",
     "docs/runtimes.md-1": "reads an export for ONNX Runtime; tests/interop runs it",
@@ -149,7 +151,10 @@ def test_the_commands_are_understood(arguments):
     options = cli.build_parser().parse_args(arguments)
     assert callable(options.command.run)
     if hasattr(options, "set"):
-        RunConfig.from_dict(merge({}, given(options)))
+        settings = merge({}, given(options))
+        if "distillation" in settings:
+            DistillationConfig.from_dict(settings.pop("distillation"))
+        RunConfig.from_dict(settings)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ Heavy packages are imported when a command runs, so that `--help` answers at onc
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.data import DATA
 from keras_addnorm.runs.commands.demo import DEMO
+from keras_addnorm.runs.commands.distill import DISTILL
 from keras_addnorm.runs.commands.evaluate import EVALUATE
 from keras_addnorm.runs.commands.explain import EXPLAIN
 from keras_addnorm.runs.commands.export import EXPORT
@@ -31,4 +32,5 @@ COMMANDS = {
     "explain": EXPLAIN,
     "data": DATA,
     "prune": PRUNE,
+    "distill": DISTILL,
 }

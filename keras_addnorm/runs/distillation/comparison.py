@@ -1,0 +1,165 @@
+"""Teacher and student beside each other: scores, speed on one core and size."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from keras import ops
+
+from keras_addnorm.basics.text import parse_json
+from keras_addnorm.runs.directory import RunDirectory, write_text
+from keras_addnorm.runs.distillation.progress import filling
+from keras_addnorm.runs.distillation.rows import Rows
+from keras_addnorm.runs.distillation.stages import Stages
+from keras_addnorm.runs.distillation.teacher import Sourced, digest_of_run, translate_share
+from keras_addnorm.runs.portions import Portions, fill_in_processes
+from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.runs.translate import translate_texts
+from keras_addnorm.runs.worker_processes import in_processes, shares_of_cores
+from keras_addnorm.training import evaluate_translations, on_eight_bit_grid
+
+TIMED_SENTENCES = 100
+# They are translated so often, or less often where that takes longer than so many seconds.
+_TIMES, _ENOUGH_SECONDS = 3, 20.0
+_FIGURES = "figures.json"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of a model.
+
+    Attributes:
+        bleu: Corpus BLEU.
+        chrf: Corpus chrF.
+        sentences_per_second: On one core, with the search of the run, when all is compiled.
+        weights: The number of weights.
+        megabytes: Their size, in units of 10^6 bytes: one for each weight of a matrix on the grid
+            of eight bits, four for all others.
+        signatures: sacreBLEU's, of BLEU and of chrF.
+    """
+
+    bleu: float
+    chrf: float
+    sentences_per_second: float
+    weights: int
+    megabytes: float
+    signatures: tuple[str, str]
+
+
+def measure(
+    stages: Stages,
+    name: str,
+    directory: RunDirectory,
+    test: Path,
+    test_digest: str,
+    processes: int,
+    say: Callable[[str], None],
+) -> Figures:
+    """Translates a test set with a run's own search, scores that, and times a part on one core.
+
+    Args:
+        stages: The stages; what was measured once is read.
+        name: The name of this one.
+        directory: The run.
+        test: The test set, as `write_rows` writes it.
+        test_digest: Its digest.
+        processes: How many processes translate.
+        say: Takes lines for the user.
+
+    Returns:
+        The figures.
+    """
+    made_from = {
+        "model": digest_of_run(directory),
+        "test": test_digest,
+        "figures": [item.name for item in fields(Figures)],
+    }
+    folder = stages.begin(name, made_from, is_text=False)
+    path = folder / _FIGURES
+    if path.exists():
+        figures = parse_json(path.read_bytes())
+        return Figures(**{**figures, "signatures": tuple(figures["signatures"])})
+    rows = Rows(test)
+    portions = Portions[Sourced](folder, len(rows))
+    job = {
+        "teacher": str(directory.path),
+        "verify": directory.verify,
+        "pairs": str(test),
+        "folder": str(folder),
+        "search": {},
+        "n_best": 1,
+        "choose_by": "chrf",
+    }
+    with filling(portions, say) as done:
+        fill_in_processes(translate_share, job, portions, processes, done)
+    config = directory.read_config()
+    scores = evaluate_translations(
+        [text for text, *_ in portions],
+        [reference for _, reference in rows],
+        language=config.target,
+        tokenizer=config.evaluation.bleu_tokenizer,
+    )
+    (timed,) = in_processes(
+        f"{__name__}:time_on_one_core",
+        [{"run": str(directory.path), "verify": directory.verify, "test": str(test)}],
+        [shares_of_cores(1)[0][:1]],
+    )
+    figures = Figures(
+        scores.bleu,
+        scores.chrf,
+        timed["sentences_per_second"],
+        timed["weights"],
+        timed["bytes"] / 1e6,
+        (scores.bleu_signature, scores.chrf_signature),
+    )
+    write_text(path, json.dumps(asdict(figures), indent=1) + "\n")
+    return figures
+
+
+def time_on_one_core(run: str, verify: bool, test: str) -> dict[str, float]:
+    """Times a run's translation of the first sentences; the process keeps to one core."""
+    loaded = load_run(RunDirectory(run, verify=verify))
+    rows = Rows(test)
+    texts = [source for source, _ in rows.read(range(min(len(rows), TIMED_SENTENCES)))]
+    translate_texts(loaded, texts)  # Compiles.
+    seconds: list[float] = []
+    while len(seconds) < _TIMES and sum(seconds) < _ENOUGH_SECONDS:
+        started = time.perf_counter()
+        translate_texts(loaded, texts)
+        seconds.append(time.perf_counter() - started)
+    weights = [ops.convert_to_numpy(weight) for weight in loaded.model.weights]
+    return {
+        "sentences_per_second": len(texts) / statistics.median(seconds),
+        "weights": sum(weight.size for weight in weights),
+        "bytes": sum(_bytes(weight) for weight in weights),
+    }
+
+
+def _bytes(weight: np.ndarray) -> int:
+    if weight.ndim > 1:
+        distance = np.abs(ops.convert_to_numpy(on_eight_bit_grid(weight)) - weight).max()
+        if distance <= 1e-6 * np.abs(weight).max():
+            return weight.size
+    return 4 * weight.size
+
+
+def table(columns: dict[str, Figures | None]) -> str:
+    """Lays out figures as a table in Markdown; a model that cannot be measured has none."""
+    lines: dict[str, Callable[[Figures], str]] = {
+        "BLEU": lambda one: f"{one.bleu:.1f}",
+        "chrF": lambda one: f"{one.chrf:.1f}",
+        "sentences/s, one core": lambda one: f"{one.sentences_per_second:.1f}",
+        "weights": lambda one: f"{one.weights:,}",
+        "MB": lambda one: f"{one.megabytes:.3g}",
+    }
+    head = f"| | {' | '.join(columns)} |\n|---|{'--:|' * len(columns)}\n"
+    return head + "".join(
+        f"| {name} | {' | '.join('-' if one is None else say(one) for one in columns.values())} |\n"
+        for name, say in lines.items()
+    )

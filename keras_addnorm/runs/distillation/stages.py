@@ -1,0 +1,100 @@
+"""What each stage of a distillation was made from, so that none goes on with what is another's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.basics.errors import ArgumentError, UserError
+from keras_addnorm.basics.integrity import Manifest
+from keras_addnorm.basics.text import parse_json
+from keras_addnorm.runs.directory import RunDirectory, write_text
+from keras_addnorm.runs.errors import as_user_errors
+
+_NAME = "stages.json"
+
+
+def fingerprint(made_from: Mapping[str, Any]) -> str:
+    """Returns a digest of plain values, 32 hexadecimal digits."""
+    text = json.dumps(made_from, sort_keys=True, ensure_ascii=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Stages:
+    """The stages in the folder `distillation/` of a run.
+
+    Args:
+        directory: The student's run directory.
+        say: Takes lines for the user.
+    """
+
+    def __init__(self, directory: RunDirectory, say: Callable[[str], None]) -> None:
+        self._directory, self._say = directory, say
+        self.folder = directory.distillation
+        self._path = self.folder / _NAME
+        self._manifest = Manifest(self.folder)
+
+    def begin(self, name: str, made_from: Mapping[str, Any], *, is_text: bool = True) -> Path:
+        """Returns the place of a stage, which is as a killed process has left it, or empty.
+
+        What was made from something else is removed, and that is said. Text that the student has
+        been trained on is not: with other text it would be another student.
+
+        Args:
+            name: The stage.
+            made_from: All that decides what comes out, as JSON has it.
+            is_text: Whether the student is trained on what comes out.
+
+        Returns:
+            A folder, which may not exist yet.
+
+        Raises:
+            UserError: If the student is trained on what was made from something else.
+        """
+        place, known = self.folder / name, self._read()
+        before, now = known.get(name, {}), dict(made_from)
+        if before == now:
+            return place
+        if place.exists():
+            changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+            if is_text and self._directory.holds_parts():
+                raise ArgumentError(
+                    f"The student in {str(self._directory.path)!r} is trained on text that was "
+                    "made otherwise.",
+                    f"{_listed(before, changed)}, as before",
+                    "Leave it as it was, or choose another run directory.",
+                    received=_listed(now, changed),
+                )
+            self._say(f"Made anew: {name}, as there was a change of {', '.join(changed)}.")
+        if place.exists():
+            shutil.rmtree(place)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._manifest.rewriting(self._path):
+            text = json.dumps({**known, name: now}, indent=1, sort_keys=True)
+            write_text(self._path, text + "\n")
+        return place
+
+    def _read(self) -> dict[str, Any]:
+        with as_user_errors():
+            self._manifest.check(self._path)
+        if not self._path.exists():
+            return {}
+        try:
+            known = parse_json(self._path.read_bytes())
+            if isinstance(known, dict) and all(isinstance(one, dict) for one in known.values()):
+                return known
+            reason = "it has no stages"
+        except ValueError as error:
+            reason = str(error)
+        raise UserError(
+            f"{str(self._path)!r} is damaged: {reason}. Expected JSON, as a distillation "
+            "writes it. Copy it again from where it is whole, or choose another run directory."
+        )
+
+
+def _listed(values: Mapping[str, Any], keys: list[str]) -> str:
+    return ", ".join(f"{key} {values.get(key, 'unknown')!r}" for key in keys)

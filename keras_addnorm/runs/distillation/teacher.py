@@ -1,0 +1,268 @@
+"""A teacher: a run that translates, or a folder of translations that were made elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.basics.errors import ArgumentError, UserError
+from keras_addnorm.basics.integrity import sha256
+from keras_addnorm.basics.languages import code_of
+from keras_addnorm.basics.translation import Translation
+from keras_addnorm.data.loading import open_translation
+from keras_addnorm.data.request import Request
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.distillation.rows import Rows
+from keras_addnorm.runs.distillation.settings import DistillationConfig
+from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.portions import Portions, Share, fill_in_processes
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
+from keras_addnorm.runs.text_data import digest_of_tokenizers
+from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.runs.translate import n_best_translations
+from keras_addnorm.training import sentence_scorer
+
+# A source and its reference, if it has one.
+Sourced = tuple[str, str | None]
+
+
+def digest_of_run(directory: RunDirectory, search: Sequence[str] = SEARCH_SETTINGS) -> str:
+    """Returns a digest of what a run's translations depend on: its files and search settings."""
+    config = directory.read_config()
+    parts = [sha256(directory.weights()), sha256(directory.model)]
+    parts.append(digest_of_tokenizers(directory.tokenizer))
+    # A setting that a later version brings, at its default, makes no other digest.
+    chosen = {name: getattr(config.evaluation, name) for name in search}
+    usual = EvaluationConfig()
+    chosen = {name: value for name, value in chosen.items() if value != getattr(usual, name)}
+    text = json.dumps([parts, chosen], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def require_direction(directory: RunDirectory, source: str, target: str, role: str) -> RunConfig:
+    """Reads the configuration of a trained run; refuses one that translates something else."""
+    config = directory.read_config()
+    directory.weights()
+    found = code_of(config.source), code_of(config.target)
+    if found != (code_of(source), code_of(target)):
+        raise ArgumentError(
+            f"The {role} {str(directory.path)!r} translates from {found[0]!r} to {found[1]!r}.",
+            f"a run from {source!r} to {target!r}",
+            "Choose another run; the languages of an imported one are those of its config.toml.",
+        )
+    return config
+
+
+@dataclasses.dataclass(frozen=True)
+class RunTeacher:
+    """A run that translates.
+
+    Attributes:
+        directory: Its directory.
+        config: Its configuration.
+    """
+
+    directory: RunDirectory
+    config: RunConfig
+
+    def search(self, settings: DistillationConfig) -> dict[str, Any]:
+        """The settings of its search that the distillation has in place of the run's."""
+        return {
+            "evaluation.num_beams": settings.beams,
+            "evaluation.length_penalty": settings.length_penalty,
+            "evaluation.length_penalty_kind": "average",
+        }
+
+    def made_from(self, settings: DistillationConfig) -> dict[str, Any]:
+        """What its translations depend on."""
+        chosen = [key.rpartition(".")[2] for key in self.search(settings)]
+        others = [name for name in SEARCH_SETTINGS if name not in chosen]
+        fields = ("beams", "n_best", "length_penalty", "choose_by")
+        return {
+            "teacher": digest_of_run(self.directory, others),
+            **{name: getattr(settings, name) for name in fields},
+        }
+
+    def pairs(self, sourced: Iterable[Sourced]) -> Iterator[Sourced]:
+        """What it is to translate: everything."""
+        yield from sourced
+
+    def fill(
+        self,
+        portions: Portions[Sourced],
+        pairs: Path,
+        settings: DistillationConfig,
+        done: Callable[[], object],
+    ) -> None:
+        """Translates what is not translated yet."""
+        job = {
+            "teacher": str(self.directory.path),
+            "verify": self.directory.verify,
+            "pairs": str(pairs),
+            "folder": str(portions.folder),
+            "search": self.search(settings),
+            "n_best": settings.n_best,
+            "choose_by": settings.choose_by,
+        }
+        fill_in_processes(translate_share, job, portions, settings.processes, done)
+
+
+def translate_share(
+    teacher: str,
+    verify: bool,
+    pairs: str,
+    folder: str,
+    search: dict[str, Any],
+    n_best: int,
+    choose_by: str,
+    share: Sequence[int] = (0, 1),
+    done: Callable[[], object] = lambda: None,
+) -> None:
+    """Translates a share of the pairs, and chooses the hypothesis nearest to each reference.
+
+    A result is the translation, its score and its nearness, which is null without a reference.
+    """
+    run = load_run(RunDirectory(teacher, verify=verify))
+    run = dataclasses.replace(run, config=run.config.replace(search))
+    nearness = sentence_scorer(choose_by, language=run.config.target)
+
+    def compute(batch: Sequence[Sourced]) -> list[Any]:
+        found = n_best_translations(run, [source for source, _ in batch], n_best)
+        return [
+            nearest(hypotheses, reference, nearness)
+            for hypotheses, (_, reference) in zip(found, batch, strict=True)
+        ]
+
+    rows = Rows(pairs)
+    Portions[Sourced](folder, len(rows)).fill(
+        compute,
+        rows.read,
+        lambda pair: len(pair[0]),
+        batch_size=run.config.evaluation.batch_size,
+        share=Share(*share),
+        done=done,
+    )
+
+
+def nearest(
+    hypotheses: Sequence[Translation],
+    reference: str | None,
+    nearness: Callable[[str, str], float],
+) -> tuple[str, float, float | None]:
+    """Returns the hypothesis nearest to a reference, its score and nearness; else the best one.
+
+    Of equally near ones it is the first.
+    """
+    if reference is None:
+        return (*hypotheses[0], None)
+    near = [nearness(text, reference) for text, _ in hypotheses]
+    chosen = max(range(len(near)), key=lambda index: (near[index], -index))
+    return (*hypotheses[chosen], near[chosen])
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatedText:
+    """A folder or a file of translations that were made elsewhere.
+
+    A source may have several translations, each in a pair of its own, the best first.
+
+    Attributes:
+        path: The folder or the file.
+        translations: Those of each source.
+        digest: Of all of them.
+    """
+
+    path: str
+    translations: dict[str, list[str]]
+    digest: str
+
+    @classmethod
+    def read(cls, path: str, source: str, target: str) -> TranslatedText:
+        """Reads sentence pairs of any format that `--data` takes."""
+        found: dict[str, list[str]] = {}
+        digest = hashlib.sha256()
+        with as_user_errors():
+            for pair in open_translation(Request(path, source, target)).read("train"):
+                found.setdefault(pair[0], []).append(pair[1])
+                digest.update(json.dumps(pair).encode())
+        return cls(path, found, digest.hexdigest()[:32])
+
+    def made_from(self, settings: DistillationConfig) -> dict[str, Any]:
+        """What the chosen translations depend on."""
+        return {"teacher": self.digest, "n_best": settings.n_best, "choose_by": settings.choose_by}
+
+    def pairs(self, sourced: Iterable[Sourced]) -> Iterator[Sourced]:
+        """The sources that have a translation: first those of the data, then all others."""
+        seen = set()
+        for source, reference in sourced:
+            if source in self.translations:
+                seen.add(source)
+                yield source, reference
+        yield from ((source, None) for source in self.translations if source not in seen)
+
+    def fill(
+        self,
+        portions: Portions[Sourced],
+        pairs: Path,
+        settings: DistillationConfig,
+        done: Callable[[], object],
+    ) -> None:
+        """Chooses among the translations of each source."""
+        nearness = sentence_scorer(settings.choose_by)
+
+        def compute(batch: Sequence[Sourced]) -> list[Any]:
+            return [
+                nearest(
+                    [
+                        Translation(text, 0.0)
+                        for text in self.translations[source][: settings.n_best]
+                    ],
+                    reference,
+                    nearness,
+                )
+                for source, reference in batch
+            ]
+
+        read = Rows(pairs).read
+        portions.fill(compute, read, lambda pair: 0, batch_size=portions.size, done=done)
+
+
+Teacher = RunTeacher | TranslatedText
+
+
+def open_teacher(config: RunConfig, settings: DistillationConfig, *, verify: bool) -> Teacher:
+    """Finds out what a teacher is, and refuses one that cannot teach.
+
+    Args:
+        config: The student's configuration, which has the languages.
+        settings: The distillation.
+        verify: Whether files of a run are compared with their digests.
+
+    Returns:
+        The teacher.
+
+    Raises:
+        UserError: If there is nothing, it is a model that is no run, or of other languages.
+    """
+    path = Path(settings.teacher)
+    directory = RunDirectory(path, verify=verify)
+    if directory.config.exists() or directory.holds_parts():
+        return RunTeacher(
+            directory, require_direction(directory, config.source, config.target, "teacher")
+        )
+    if not path.exists():
+        raise UserError(
+            f"There is no teacher {settings.teacher!r}. Expected a run directory, or a folder or "
+            "file of translations. A model of the hub is imported first: keras-addnorm import "
+            f"{settings.teacher} runs/teacher."
+        )
+    if path.is_dir() and any((path / name).exists() for name in ("config.json", "config.yml")):
+        raise UserError(
+            f"{settings.teacher!r} holds a model that is no run yet. Expected a run directory. "
+            f"Import it: keras-addnorm import {settings.teacher} runs/teacher."
+        )
+    return TranslatedText.read(settings.teacher, config.source, config.target)
