@@ -273,7 +273,7 @@ def test_bad_arguments(tokenizer):
         Tokenizer.train("one text")
     with pytest.raises(TypeError, match="int 7 at position 1"):
         Tokenizer.train(["a", 7])
-    for wrong in (None, 5, b"dog", ["dog"]):
+    for wrong in (None, 5, b"dog"):
         with pytest.raises(TypeError, match=r"Expected a text of type str. Received"):
             tokenizer.encode(wrong)
     with pytest.raises(TypeError, match="Put it in a list"):

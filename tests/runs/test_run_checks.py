@@ -742,6 +742,13 @@ def what_fit_trains(monkeypatch, folder, training, split="train[:200]"):
     return caught.value.args
 
 
+def test_a_training_that_is_stopped_draws_its_curves(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(RunRecorder, "draw_curves", lambda self: drawn.append(self.directory.path))
+    what_fit_trains(monkeypatch, tmp_path, {"epochs": 2})
+    assert drawn == [tmp_path]
+
+
 def test_r_drop_shows_each_pair_twice_to_a_loss_that_compares_them(monkeypatch, tmp_path):
     model, *datasets = what_fit_trains(monkeypatch, tmp_path, {"r_drop": 3.0})
     assert isinstance(model.loss, RDropCrossentropy)
