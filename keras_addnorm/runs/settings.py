@@ -112,7 +112,7 @@ _FIELDS_OF_THE_MODEL = (
     _field_of_the_model(
         "self_attention",
         str,
-        "kind of self-attention in the decoder; SSRU and average attention keep a state of fixed size",
+        "self-attention of the decoder; all but the first keep a state of fixed size",
         "multi_head_attention",
         choices=SELF_ATTENTIONS,
     ),
