@@ -118,7 +118,7 @@ _FIELDS_OF_THE_MODEL = (
     _field_of_the_model(
         "self_attention",
         str,
-        "what the decoder has for its self-attention; ssru decodes fastest",
+        "self-attention of the decoder; all but the first keep a state of fixed size",
         "multi_head_attention",
         choices=SELF_ATTENTIONS,
     ),

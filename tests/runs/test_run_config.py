@@ -38,6 +38,7 @@ FULL = {
         "hidden_dim": 12,
         "scheme": {"name": "deep_norm"},
         "norm": "rms_norm",
+        "self_attention": "ssru",
         "kernel_initializer": "he_normal",
         "num_encoder_layers": 2,
         "num_decoder_layers": 1,
