@@ -83,6 +83,12 @@ FULL = {
         "rows_multiple_of": 6,
         "start_from": "runs/before",
         "lora_rank": 4,
+        "guided_alignment": 0.25,
+        "alignments": "links.txt",
+        "teacher": "runs/big",
+        "distillation": 0.5,
+        "temperature": 2.0,
+        "eight_bits": True,
         "seed": 6,
     },
     "evaluation": {
