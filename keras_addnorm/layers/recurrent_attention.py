@@ -84,6 +84,34 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
     several, and its first axis counts rows, which a search reorders. A class of your own needs
     `initial_state`, `run` and `in_block`; `keras_addnorm.layers.self_attention.register` gives it a
     name.
+
+    Args:
+        **kwargs: The arguments of a Keras layer.
+
+    Example:
+    ```python
+    from keras import ops
+    from keras_addnorm.layers import RecurrentSelfAttention, TransformerDecoderLayer, self_attention
+
+    class Previous(RecurrentSelfAttention):  # Gives the vector before; padding is read as well.
+        def build(self, x_shape):
+            self.hidden_dim = x_shape[-1]
+
+        @classmethod
+        def in_block(cls, arguments, **choices):
+            return cls(**arguments.for_keras())
+
+        def initial_state(self, batch_size):
+            return ops.zeros((batch_size, self.hidden_dim), self.compute_dtype)
+
+        def run(self, x, mask, state, training):
+            state = ops.zeros_like(x[:, 0]) if state is None else state
+            return ops.concatenate([state[:, None], x[:, :-1]], axis=1), x[:, -1]
+
+    self_attention.register("previous", Previous)
+    layer = TransformerDecoderLayer(num_heads=2, intermediate_dim=8, self_attention="previous")
+    y = layer(ops.ones((1, 3, 4)))  # (1, 3, 4)
+    ```
     """
 
     choices: tuple[str, ...] = ()

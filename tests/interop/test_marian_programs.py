@@ -202,7 +202,7 @@ def test_the_engine_does_what_eight_bits_do(translate_in_engine, corpus, tmp_pat
         },
         "tokenizer.vocabulary_size": 403,
         "tokenizer.joint": True,
-        "training.epochs": 8,
+        "training.epochs": 4,
     }
     run = tmp_path / "run"
     places = ["--data", str(corpus), "--source", "en", "--target", "de"]
@@ -230,7 +230,7 @@ def test_without_samples_the_engine_measures_each_batch(translate_in_engine, cor
     lines = lines_of(corpus, "test.en", 20)
     tokenizer = Tokenizer.train(lines_of(corpus, "train.en", 999), vocabulary_size=211)
     model = our_model(tokenizer, self_attention="average_attention", scheme="post_ln")
-    lexicon = Lexicon(np.zeros((211, 1)), np.zeros((211, 1)), np.full(211, 1e6))
+    lexicon = Lexicon(np.zeros((211, 1), int), np.zeros((211, 1)), np.full(211, 1e6))
     folder = export_bergamot(model, tokenizer, tmp_path / "engine", lexicon=lexicon)
     (folder / "config.json").write_text('{"gemm-precision": "int8shiftAll"}')
     found = translate_in_engine(folder, lines)

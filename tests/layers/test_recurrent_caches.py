@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from covering import covering
 from keras import ops
 from layers_reference import array, random, randomize
 from recurrent_reference import FORMULAS
@@ -113,9 +114,11 @@ SOURCE = np.array([[5, 6, 7, 2], [8, 9, 2, 0], [11, 12, 2, 0]])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("jit_compile", [True, False])
-@pytest.mark.parametrize("strategy", ["greedy", Beam(4, num_return=3)], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "jit_compile", "strategy"),
+    covering(KINDS, [True, False], ["greedy", Beam(4, num_return=3)]),
+    ids=["-".join(map(str, case[:2])) for case in covering(KINDS, [True, False], [1, 4])],
+)
 def test_a_search_scores_its_outputs_as_the_whole_pass_does(kind, jit_compile, strategy):
     """Over more positions than the first cache of an engine has."""
     model = translator(kind)

@@ -29,7 +29,6 @@ from keras_addnorm.models import Seq2SeqConfig
 
 _UNKNOWN_ID = 1
 _PAD = "<pad>"
-_ROUNDING = 8
 _ID = re.compile(r"\s*[0-9]{1,18}\s*")
 _LISTS = (".yml", ".yaml", ".json")
 # Bytes that no text has, of a model of pieces with a fallback to bytes.
@@ -255,11 +254,9 @@ def _check_sizes(checkpoint: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer]
     size = tokenizers[0].vocabulary_size - 1
     received = [size - len(tokenizer.unused_ids) for tokenizer in tokenizers]
     dims = checkpoint.settings.get("dim-vocabs") or []
-    # A table may have a few rows more, for products of a round size. Of tables with different
-    # sizes, the settings know the smaller one.
-    are_said = len(dims) == 2 and 0 <= size - max(dims) < _ROUNDING
-    expected = list(dims) if are_said else [size, size]
-    if received != expected if are_said else max(received) != size:
+    # Of tables with different sizes, the settings know the smaller one.
+    expected = list(dims) if len(dims) == 2 and max(dims) == size else [size, size]
+    if max(received) != size or (expected == dims and received != expected):
         raise ArgumentError(
             "The vocabularies beside the model are not those of its tables.",
             f"{expected[0]} and {expected[1]} pieces",
