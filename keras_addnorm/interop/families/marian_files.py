@@ -252,7 +252,7 @@ def _tokenizer(folder: Path, side: str, vocabulary: Path, size: int) -> Tokenize
 def _check_sizes(checkpoint: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     """Refuse vocabularies that are not those of the tables."""
     size = tokenizers[0].vocabulary_size - 1
-    received = [size - len(tokenizer.unused_ids) for tokenizer in tokenizers]
+    received = [size - _num_filled(tokenizer) for tokenizer in tokenizers]
     dims = checkpoint.settings.get("dim-vocabs") or []
     # Of tables with different sizes, the settings know the smaller one.
     expected = list(dims) if len(dims) == 2 and max(dims) == size else [size, size]
@@ -263,3 +263,9 @@ def _check_sizes(checkpoint: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer]
             "Were the files of two models mixed?",
             received=f"{received[0]} and {received[1]}",
         )
+
+
+def _num_filled(tokenizer: Tokenizer) -> int:
+    """Return how many ids have no piece in any file."""
+    own = {piece.text for piece in tokenizer.model_pieces}
+    return sum(tokenizer.pieces[token].text not in own for token in tokenizer.unused_ids)
