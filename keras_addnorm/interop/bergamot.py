@@ -130,7 +130,7 @@ def export_bergamot(
     size = _whole(len(vocabularies[1].ids))
     precision = "int8shiftAlphaAll" if samples else "int8shiftAll"
     with atomic_folder(directory) as folder:
-        files = write_vocabularies(folder, vocabularies, allow_lists=False)
+        files = write_vocabularies(folder, vocabularies, size)
         write_marian_bin(folder / MODEL, {**_stored(tensors, size), **multipliers})
         source, target = (each.ids for each in vocabularies)
         write_shortlist(folder / SHORTLIST, lexicon, source, target, size)
@@ -174,7 +174,7 @@ def _stored(tensors: MarianTensors, size: int) -> dict[str, Any]:
     for name in tensors.names:
         numbers = tensors.read(name)
         if name == SETTINGS:
-            found[name] = numbers.tobytes()
+            found[name] = as_yaml({**tensors.settings, "dim-vocabs": [size, size]}).encode() + b"\0"
         elif name == BIAS:
             more = size - numbers.shape[1]
             found[name] = np.pad(numbers, ((0, 0), (0, more)), constant_values=NEVER)

@@ -303,7 +303,7 @@ def save_pretrained(
     require_finite(model)
     directory = require_new(directory)
     with atomic_folder(directory) as folder:
-        kind.write(dataclasses.replace(pretrained, model=model), folder)
+        kind.write(folder, model, pretrained.tokenizers, pretrained.generation, pretrained.notes)
         if pretrained.licence is not None:
             (folder / _CARD).write_text(f"---\nlicense: {pretrained.licence}\n---\n")
         for name, content in pretrained.text_files.items():

@@ -4,8 +4,11 @@ Needs pymarian 1.12.42 (600 MB) in the Python that runs it, from the root of the
 
     python tests/interop/make_marian_students.py tests/interop/students
 
-Makes a SentencePiece model, an SSRU and an average-attention model as `.npz`, a binary shortlist,
-and `marian.json`: for 200 sentences Marian's greedy output, for some of them the log-probability of
+With three arguments, a model, its vocabulary and a list of lines in JSON, it writes Marian's greedy
+outputs and scores to the standard output, in JSON: Marian and TensorFlow crash in one process.
+
+It makes a SentencePiece model, an SSRU and an average-attention model as `.npz`, a binary
+shortlist, and `marian.json`: for 200 sentences Marian's greedy output, for some of them the log-probability of
 each token, and the SHA-256 of what `marian-conv` makes of the first model as a float32 `.bin`,
 without the settings, which it writes anew.
 """
@@ -151,4 +154,7 @@ def make(folder):
 
 
 if __name__ == "__main__":
-    make(sys.argv[1])
+    if len(sys.argv) == 2:
+        make(sys.argv[1])
+    else:
+        print(json.dumps(translate(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))))

@@ -5,10 +5,12 @@
 a folder that `NODE_PATH` names; `node` runs it.
 """
 
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import make_marian_students
@@ -40,7 +42,16 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def marian():
-    return pytest.importorskip("_pymarian", reason="pymarian 1.12.42 is not installed")
+    if importlib.util.find_spec("_pymarian") is None:
+        pytest.skip("pymarian 1.12.42 is not installed")
+
+    def run(*arguments):
+        program = [sys.executable, make_marian_students.__file__, *map(str, arguments)]
+        ran = subprocess.run(program, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +89,7 @@ def lines_of(corpus, name, count):
 
 
 def test_the_test_data_can_be_made_again(marian, tmp_path):
-    make_marian_students.make(tmp_path)
+    marian(tmp_path)
     said = json.loads((tmp_path / "marian.json").read_text(encoding="utf-8"))
     for kind in ("ssru", "average_attention"):
         pretrained = load_pretrained(tmp_path / f"{kind}.npz")
@@ -92,7 +103,8 @@ def test_marian_reads_its_model_from_us(marian, tmp_path, kind):
     said = json.loads((STUDENTS / "marian.json").read_text(encoding="utf-8"))
     folder = save_pretrained(load_pretrained(STUDENTS / f"{kind}.npz"), tmp_path / "ours")
     lines = said["sources"][:20]
-    found = make_marian_students.translate(folder / "model.npz", folder / "vocab.spm", lines)
+    places = folder / "model.npz", folder / "vocab.spm"
+    found = json.loads(marian(*places, json.dumps(lines)).splitlines()[-1])
     assert [scores for _, scores in found] == said[kind]["scores"]
 
 
@@ -143,7 +155,8 @@ def test_marian_reads_models_of_our_own(marian, corpus, tmp_path, cell, scheme):
         families.get("marian_npz"),
     )
     folder = save_pretrained(made, tmp_path / "ours")
-    found = make_marian_students.translate(folder / "model.npz", folder / "vocab.spm", lines)
+    places = folder / "model.npz", folder / "vocab.spm"
+    found = json.loads(marian(*places, json.dumps(lines)).splitlines()[-1])
     read = load_pretrained(folder)
     formula = marian_formula.Formula(
         {name: array for name, array in np.load(folder / "model.npz").items() if "yml" not in name},
@@ -202,7 +215,7 @@ def test_the_engine_does_what_eight_bits_do(translate_in_engine, corpus, tmp_pat
         },
         "tokenizer.vocabulary_size": 403,
         "tokenizer.joint": True,
-        "training.epochs": 8,
+        "training.epochs": 4,
     }
     run = tmp_path / "run"
     places = ["--data", str(corpus), "--source", "en", "--target", "de"]
@@ -230,7 +243,7 @@ def test_without_samples_the_engine_measures_each_batch(translate_in_engine, cor
     lines = lines_of(corpus, "test.en", 20)
     tokenizer = Tokenizer.train(lines_of(corpus, "train.en", 999), vocabulary_size=211)
     model = our_model(tokenizer, self_attention="average_attention", scheme="post_ln")
-    lexicon = Lexicon(np.zeros((211, 1)), np.zeros((211, 1)), np.full(211, 1e6))
+    lexicon = Lexicon(np.zeros((211, 1), int), np.zeros((211, 1)), np.full(211, 1e6))
     folder = export_bergamot(model, tokenizer, tmp_path / "engine", lexicon=lexicon)
     (folder / "config.json").write_text('{"gemm-precision": "int8shiftAll"}')
     found = translate_in_engine(folder, lines)

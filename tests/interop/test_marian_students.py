@@ -43,8 +43,10 @@ from keras_addnorm.interop.tensor_files import (
     write_marian_bin,
 )
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
+from keras_addnorm.runs.export import export
 from keras_addnorm.runs.pretrained_run import import_pretrained
 from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.serving import load_translator
 
 STUDENTS = Path(__file__).parent / "students"
 SAID = json.loads((STUDENTS / "marian.json").read_text(encoding="utf-8"))
@@ -292,6 +294,7 @@ def tokenizer():
     return Tokenizer.train(SAID["sources"], vocabulary_size=93)
 
 
+@pytest.mark.slow
 def test_an_export_for_the_engine_is_the_model_on_the_grid(tokenizer, tmp_path):
     """Its multipliers are 127 / (mean + 1.1 deviations) of the largest inputs of each product."""
     model = our_model(tokenizer)
@@ -349,8 +352,10 @@ def test_an_export_for_the_engine_is_the_model_on_the_grid(tokenizer, tmp_path):
         np.testing.assert_allclose(stored[f"{name}_QuantMultA"].read(), [[expected]], rtol=1e-4)
 
 
-@pytest.mark.parametrize("cell", ["ssru", "average_attention", "multi_head_attention"])
-@pytest.mark.parametrize("scheme", ["post_ln", "pre_ln"])
+@pytest.mark.parametrize(
+    ("cell", "scheme"),
+    [("ssru", "post_ln"), ("average_attention", "pre_ln"), ("multi_head_attention", "post_ln")],
+)
 def test_a_model_of_our_own_goes_out_and_comes_back(tokenizer, tmp_path, cell, scheme):
     model = our_model(tokenizer, self_attention=cell, scheme=scheme, logits_bias=None)
     enable_lora(model, rank=2)
@@ -429,9 +434,10 @@ def test_cells_of_marian_that_we_have_not_are_named(tmp_path, settings, message)
         load_pretrained(tmp_path / "model.npz", tokenizers=None)
 
 
-def test_a_shortlist_comes_with_its_model_into_a_run(tmp_path):
-    """Those that are always weighed, and the lists of 32 source tokens."""
-    folder = tmp_path / "student"
+@pytest.fixture(scope="module")
+def with_shortlist(tmp_path_factory):
+    """A student with a shortlist of five tokens and two for each source token, as a run."""
+    folder = tmp_path_factory.mktemp("shortlist") / "student"
     folder.mkdir()
     for name in ("ssru.npz", "vocab.spm"):
         shutil.copy(STUDENTS / name, folder)
@@ -439,9 +445,31 @@ def test_a_shortlist_comes_with_its_model_into_a_run(tmp_path):
     lists = np.array([translations_of(token)[:2] for token in ids])
     lexicon = Lexicon(lists, np.ones(lists.shape), np.where(np.arange(VOCABULARY) < 5, 1e6, 0))
     write_shortlist(folder / "lex.bin", lexicon, ids, ids, VOCABULARY)
-    pretrained = import_pretrained(str(folder), tmp_path / "run")
+    return folder, lists, import_pretrained(str(folder), folder.parent / "run")
+
+
+def test_a_shortlist_comes_with_its_model_into_a_run(with_shortlist):
+    """Those that are always weighed, and the lists of 32 source tokens."""
+    folder, lists, pretrained = with_shortlist
     assert pretrained.generation.search.shortlist.size == 5 + 32 * 2
-    run = load_run(tmp_path / "run")
+    run = load_run(folder.parent / "run")
     assert run.search().shortlist.size == pretrained.generation.shortlist.size
     found = run.search().shortlist.lexicon
     np.testing.assert_array_equal(found.candidates[:VOCABULARY], np.sort(lists))
+
+
+@pytest.mark.slow
+def test_a_saved_model_of_a_student_has_the_shortlist_inside(with_shortlist):
+    folder, _, _ = with_shortlist
+    run = load_run(folder.parent / "run")
+    lines = SAID["sources"][:3]
+    search = dataclasses.replace(run.search(), strategy=Greedy(), max_length=12)
+    expected = translate(run.model, run.tokenizers, lines, search=search).texts
+    every = dataclasses.replace(search, shortlist=None)
+    assert expected != translate(run.model, run.tokenizers, lines, search=every).texts
+    run = dataclasses.replace(run, config=run.config.replace({"evaluation.max_length": 12}))
+    saved = export(run, folder.parent / "saved")
+    assert (
+        load_translator(saved)(lines)
+        == translate(run.model, run.tokenizers, lines, search=run.search()).texts
+    )

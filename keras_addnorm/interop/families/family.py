@@ -6,7 +6,7 @@ import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TokenizerPair
@@ -14,10 +14,7 @@ from keras_addnorm.interop.families.generation_settings import GenerationSetting
 from keras_addnorm.interop.families.rows import WeightTable
 from keras_addnorm.interop.families.text_files import read_json, write_json
 from keras_addnorm.interop.tensor_files import StoredTensor, write_safetensors
-from keras_addnorm.models import Seq2SeqConfig
-
-if TYPE_CHECKING:
-    from keras_addnorm.interop.pretrained import Pretrained
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,25 +126,33 @@ class Family(abc.ABC):
             The settings.
         """
 
-    def write(self, pretrained: Pretrained, folder: Path) -> None:
-        """Write what the toolkit reads, apart from the tokenizer's files and the model card.
+    def write(
+        self,
+        folder: Path,
+        model: Seq2SeqTransformer,
+        tokenizers: TokenizerPair | None,
+        generation: GenerationSettings,
+        notes: Mapping[str, Any],
+    ) -> None:
+        """Write what the toolkit reads, apart from `text_files` and the model card.
 
         Args:
-            pretrained: The model, LoRA merged, with what belongs to it.
             folder: The folder, as it is being written.
+            model: The model, LoRA merged.
+            tokenizers: Its tokenizers, if any.
+            generation: How to search with it.
+            notes: As of `settings`.
 
         Raises:
             ValueError: If a model of the family cannot be like this one.
         """
-        model = pretrained.model
-        settings = self.settings(model.config, pretrained.notes)
+        settings = self.settings(model.config, notes)
         table = self.weights(model.config)
         path = folder / "model.safetensors"
         write_safetensors(path, table.shapes(model), lambda name: table.read(model, name))
         if settings is not None:
             write_json(folder / "config.json", settings)
-            generation = pretrained.generation.to_file(model.config)
-            write_json(folder / "generation_config.json", generation)
+            write_json(folder / "generation_config.json", generation.to_file(model.config))
 
 
 class ReadOnlyFamily(Family):

@@ -29,7 +29,6 @@ from keras_addnorm.models import Seq2SeqConfig
 
 _UNKNOWN_ID = 1
 _PAD = "<pad>"
-_ROUNDING = 8
 _ID = re.compile(r"\s*[0-9]{1,18}\s*")
 _LISTS = (".yml", ".yaml", ".json")
 # Bytes that no text has, of a model of pieces with a fallback to bytes.
@@ -253,16 +252,20 @@ def _tokenizer(folder: Path, side: str, vocabulary: Path, size: int) -> Tokenize
 def _check_sizes(checkpoint: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     """Refuse vocabularies that are not those of the tables."""
     size = tokenizers[0].vocabulary_size - 1
-    received = [size - len(tokenizer.unused_ids) for tokenizer in tokenizers]
+    received = [size - _num_filled(tokenizer) for tokenizer in tokenizers]
     dims = checkpoint.settings.get("dim-vocabs") or []
-    # A table may have a few rows more, for products of a round size. Of tables with different
-    # sizes, the settings know the smaller one.
-    are_said = len(dims) == 2 and 0 <= size - max(dims) < _ROUNDING
-    expected = list(dims) if are_said else [size, size]
-    if received != expected if are_said else max(received) != size:
+    # Of tables with different sizes, the settings know the smaller one.
+    expected = list(dims) if len(dims) == 2 and max(dims) == size else [size, size]
+    if max(received) != size or (expected == dims and received != expected):
         raise ArgumentError(
             "The vocabularies beside the model are not those of its tables.",
             f"{expected[0]} and {expected[1]} pieces",
             "Were the files of two models mixed?",
             received=f"{received[0]} and {received[1]}",
         )
+
+
+def _num_filled(tokenizer: Tokenizer) -> int:
+    """Return how many ids have no piece in any file."""
+    own = {piece.text for piece in tokenizer.model_pieces}
+    return sum(tokenizer.pieces[token].text not in own for token in tokenizer.unused_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from keras_addnorm.interop.families.marian_vocabulary import (
 from keras_addnorm.interop.families.rows import WeightTable
 from keras_addnorm.interop.tensor_files import is_marian_bin, read_marian_bin, read_npz, write_npz
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-
-if TYPE_CHECKING:
-    from keras_addnorm.interop.pretrained import Pretrained
 
 SETTINGS = "special:model.yml"
 """The tensor whose bytes are the settings."""
@@ -85,19 +82,25 @@ class MarianNpz(Family):
         """Return what stands inside of a model's file."""
         return write_config(config, (config.source_vocabulary_size, config.target_vocabulary_size))
 
-    def write(self, pretrained: Pretrained, folder: Path) -> None:
+    def write(
+        self,
+        folder: Path,
+        model: Seq2SeqTransformer,
+        tokenizers: TokenizerPair | None,
+        generation: GenerationSettings,
+        notes: Mapping[str, Any],
+    ) -> None:
         """Write `model.npz`, vocabularies and `decoder.yml`, as Marian reads them."""
-        tokenizers = pretrained.tokenizers
         vocabularies = None
         if tokenizers is not None:
             vocabularies = [
                 MarianVocabulary.of(each) for each in (tokenizers.source, tokenizers.target)
             ]
-        tensors = MarianTensors.of(pretrained.model, vocabularies)
-        search = decoder_settings(pretrained.generation)
+        tensors = MarianTensors.of(model, vocabularies)
+        search = decoder_settings(generation)
         write_npz(folder / "model.npz", tensors.names, tensors.read)
         if vocabularies is not None:
-            files = write_vocabularies(folder, vocabularies, allow_lists=True)
+            files = write_vocabularies(folder, vocabularies)
             text = as_yaml({"models": ["model.npz"], "vocabs": files, **search})
             (folder / "decoder.yml").write_text("relative-paths: true\n" + text, encoding="utf-8")
 

@@ -124,19 +124,7 @@ _CONFIG_FILE = ConfigFile(
 def read_config(
     settings: Mapping[str, Any], tensors: Mapping[str, StoredTensor], ignored: tuple[str, ...]
 ) -> Seq2SeqConfig:
-    """Return our config of a model of Marian.
-
-    Args:
-        settings: What `special:model.yml` says.
-        tensors: The tensors of the file.
-        ignored: The names of further settings that change nothing.
-
-    Returns:
-        The config.
-
-    Raises:
-        ValueError: If the model has something that our layers do not compute: all at once.
-    """
+    """Return our config of a model; raise a `ValueError` for what our layers do not compute."""
     # An empty list or text says nothing.
     said = {name: value for name, value in settings.items() if value not in ([], "", None)}
     return _CONFIG_FILE.read({**said, **_derived(settings, tensors)}, ignored)

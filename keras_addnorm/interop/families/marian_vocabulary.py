@@ -9,11 +9,13 @@ from pathlib import Path
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import Tokenizer
-from keras_addnorm.data.piece_ids import is_filler
+from keras_addnorm.data.piece_ids import filler, is_filler
 from keras_addnorm.data.sentencepiece_training import ModelProto
 from keras_addnorm.models import Seq2SeqConfig
 
-_UNKNOWN, _CONTROL = 2, 3  # types of pieces
+# Types of pieces.
+_UNKNOWN, _CONTROL, _UNUSED = 2, 3, 5
+_NO_TEXTS = (_UNKNOWN, _CONTROL, _UNUSED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +61,22 @@ class MarianVocabulary:
         """The names of the pieces, in Marian's order."""
         return tuple(self.tokenizer.pieces[token].text for token in self.ids)
 
-    def sentencepiece(self) -> bytes | None:
-        """Return the SentencePiece model whose ids are Marian's; `None` if there can be none."""
+    def sentencepiece(self, size: int | None = None) -> bytes | None:
+        """Return the SentencePiece model whose ids are Marian's; `None` if there can be none.
+
+        Args:
+            size: Number of pieces, the last ones such as no text has; `None` for no such pieces.
+
+        Returns:
+            The model.
+        """
         model = ModelProto.FromString(self.tokenizer.proto)
         names = self.names
-        if [piece.piece for piece in model.pieces] == list(names):
+        fillers = [filler(token) for token in range(len(names), size or 0)]
+        if [piece.piece for piece in model.pieces] == [*names, *fillers]:
             return self.tokenizer.proto
         content = {piece.piece: piece.SerializeToString() for piece in model.pieces}
-        texts = {each.piece for each in model.pieces if each.type not in (_UNKNOWN, _CONTROL)}
+        texts = {each.piece for each in model.pieces if each.type not in _NO_TEXTS}
         if not set(names[2:]) <= content.keys() or not texts <= set(names):
             return None
         del model.pieces[:]
@@ -74,39 +84,42 @@ class MarianVocabulary:
             model.pieces.add(piece=name, score=0.0, type=kind)
         for name in names[2:]:
             model.pieces.add().ParseFromString(content[name])
+        for name in fillers:
+            model.pieces.add(piece=name, score=0.0, type=_UNUSED)
         spec = model.trainer_spec
         spec.eos_id, spec.unk_id, spec.bos_id, spec.pad_id = 0, 1, -1, -1
         spec.eos_piece, spec.unk_piece = names[:2]
-        spec.vocab_size = len(names)
+        spec.vocab_size = len(model.pieces)
         return bytes(model.SerializeToString())
 
 
 def write_vocabularies(
-    folder: Path, vocabularies: Sequence[MarianVocabulary], *, allow_lists: bool
+    folder: Path, vocabularies: Sequence[MarianVocabulary], size: int | None = None
 ) -> list[str]:
     """Write the vocabularies of both sides.
 
     Args:
         folder: The folder.
         vocabularies: Those of both sides.
-        allow_lists: Whether a model of pieces with other ids than Marian's becomes two files, the
-            model and a list of ids, as OPUS-MT has it; else it is refused.
+        size: Number of pieces that an engine needs, which reads no other file; `None` for Marian,
+            for which a model of pieces with other ids becomes two files, the model and a list of
+            ids, as OPUS-MT has it.
 
     Returns:
         The name of each side's file, as Marian is told it.
 
     Raises:
-        ValueError: If a vocabulary needs a list, and there may be none.
+        ValueError: If a vocabulary needs a list, and an engine reads none.
     """
     source, target = vocabularies
     is_joint = source == target
-    models = [each.sentencepiece() for each in ((source,) if is_joint else vocabularies)]
+    models = [each.sentencepiece(size) for each in ((source,) if is_joint else vocabularies)]
     if all(models):
         files = ["vocab.spm"] if is_joint else ["source.spm", "target.spm"]
         for name, content in zip(files, models, strict=True):
             (folder / name).write_bytes(content or b"")
         return [files[0], files[-1]]
-    if not allow_lists:
+    if size is not None:
         raise ArgumentError(
             "The engine reads ids from the SentencePiece model alone.",
             "a tokenizer whose pieces are those of its model",
