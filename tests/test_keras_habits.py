@@ -17,7 +17,9 @@ import pytest
 from filled_models import LABELS, SOURCE, TARGET, array, tiny_model
 
 from keras_addnorm.layers import (
+    SSRU,
     AddNorm,
+    AverageAttention,
     FeedForward,
     MultiHeadCrossAttention,
     MultiHeadSelfAttention,
@@ -48,6 +50,8 @@ LAYERS = {
     "Projection": (lambda **k: Projection(3, **k), [X]),
     "PositionalEmbedding": (lambda **k: PositionalEmbedding(V, D, **k), [IDS]),
     "MultiHeadSelfAttention": (lambda **k: MultiHeadSelfAttention(H, **k), [X]),
+    "SSRU": (lambda **k: SSRU(**k), [X]),
+    "AverageAttention": (lambda **k: AverageAttention(F, **k), [X]),
     "MultiHeadCrossAttention": (lambda **k: MultiHeadCrossAttention(H, **k), [X, MEMORY]),
     "TransformerEncoderLayer": (
         lambda **k: TransformerEncoderLayer(
@@ -80,7 +84,7 @@ def model_of_all_layers(**options):
     x = layers["PositionalEmbedding"](ids)
     x = layers["AddNorm"](x, layers["MultiHeadSelfAttention"](x))
     x = x + layers["MultiHeadCrossAttention"](x, memory)
-    x = x + layers["FeedForward"](x)
+    x = x + layers["FeedForward"](x) + layers["SSRU"](x) + layers["AverageAttention"](x)
     x = layers["TransformerDecoder"](layers["TransformerDecoderLayer"](x, memory), memory)
     pooled = keras.layers.GlobalAveragePooling1D()(layers["Projection"](x))
     model = keras.Model([source, ids], keras.layers.Dense(1, dtype="float32")(pooled))

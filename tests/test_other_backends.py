@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 FILES = (
     "test_keras_habits.py",
     "layers/test_add_norm_calls.py",
+    "layers/test_recurrent_attention.py",
     "models/test_lora.py",
     "models/test_quantize.py",
     "decoding/test_changed_layers.py",

@@ -26,7 +26,7 @@ def grow_diag_final_and(forward: Iterable[Link], backward: Iterable[Link]) -> np
 
     Example:
         >>> grow_diag_final_and([(0, 0), (1, 1)], [(0, 0), (1, 2)]).tolist()
-        [[0, 0], [1, 1]]
+        [[0, 0], [1, 1], [1, 2]]
 
     Reference:
         Koehn et al., "Statistical Phrase-Based Translation", 2003; "Edinburgh System Description

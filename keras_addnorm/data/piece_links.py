@@ -158,13 +158,16 @@ def piece_links(
     sides = (_Words(tokenizers.source), _Words(tokenizers.target))
     rows = list(word_links)
     found: list[np.ndarray] = []
+    outside: ArgumentError | None = None
     for number, (texts, ids) in enumerate(encode_pairs(pairs, tokenizers, around)):
         if number < len(rows):
             links = np.asarray(rows[number], np.int32).reshape(-1, 2)
             sizes = np.array([len(text.split()) for text in texts])
             wrong = ((links < 0) | (links >= sizes)).any(1)
             if wrong.any():
-                raise _outside(number, links[wrong][0], sizes, "words")
+                # If there are more or fewer lines, that says more.
+                outside = outside or _outside(number, links[wrong][0], sizes, "words")
+                links = links[~wrong]
             source, target = (
                 side.of_pieces(row, int(size))
                 for side, row, size in zip(sides, ids, sizes, strict=True)
@@ -182,6 +185,8 @@ def piece_links(
             "validation pairs and without lines that are left out.",
             received=f"{len(rows):,} lines",
         )
+    if outside is not None:
+        raise outside
     return found
 
 

@@ -25,7 +25,9 @@ _INK = "#333f4b"
 class AttentionMaps:
     """The weights of every attention for one pair of sentences, float32.
 
-    Each row sums to 1 (to less with a sink). A pruned attention looks at nothing: zeros.
+    Each row sums to 1 (to less with a sink). A pruned attention looks at nothing: zeros. So do the
+    maps of a decoder whose self-attention is of another kind (SSRU, average attention), which has
+    none.
 
     Args:
         encoder_self: Source to source, `(L, H, S, S)`.

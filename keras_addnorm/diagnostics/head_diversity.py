@@ -41,7 +41,8 @@ class HeadDifferences:
 def head_diversity(model: Any, source_ids: Any, target_ids: Any) -> list[HeadDifferences]:
     """Measures how much the heads of each attention differ on a batch.
 
-    Padding counts nowhere. Pruned attentions have no heads and are left out.
+    Padding counts nowhere. Pruned attentions have no heads and are left out, as are SSRU and
+    average attention.
 
     Args:
         model: A `Seq2SeqTransformer`.

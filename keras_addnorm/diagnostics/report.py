@@ -56,6 +56,7 @@ class Report(ReportData):
         lines = [
             f"Loss of the batch: {self.loss:.4g}",
             *([] if depth is None else [depth.summary]),
+            *([self.without_heads] if self.without_heads else []),
             "",
             *map(_bullet, self.verdicts),
             "",

@@ -263,6 +263,19 @@ class ReportData:
         return EffectiveDepth(self.loss, measured) if measured else None
 
     @property
+    def without_heads(self) -> str:
+        """Which self-attentions have no weights to show (SSRU, average attention); empty if none.
+
+        One sentence, for those who read the report.
+        """
+        names = [
+            item.name
+            for item in self.sublayers
+            if item.kind == "self_attention" and item.attention is None
+        ]
+        return f"No attention weights in {', '.join(names)}." if names else ""
+
+    @property
     def is_healthy(self) -> bool:
         """Whether nothing stands out."""
         return all(verdict.kind == "healthy" for verdict in self.verdicts)

@@ -99,7 +99,13 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
     template = string.Template(read_resource(__package__, "page", "page.html"))
     return template.substitute(
         title=html.escape(title),
-        summary=f"Loss of the batch {report.loss:.4g} · {len(report.sublayers)} sublayers",
+        summary=" · ".join(
+            [
+                f"Loss of the batch {report.loss:.4g}",
+                f"{len(report.sublayers)} sublayers",
+                *([html.escape(report.without_heads)] if report.without_heads else []),
+            ]
+        ),
         style=read_resource(__package__, "page", "page.css"),
         verdicts="\n".join(map(_verdict, report.verdicts)),
         stream=_boxes("stream", stacks),

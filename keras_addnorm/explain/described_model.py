@@ -12,6 +12,7 @@ from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import Learned
 from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.layers.positions.absolute import Sinusoids
+from keras_addnorm.layers.self_attention import MULTI_HEAD_ATTENTION
 from keras_addnorm.models import Seq2SeqTransformer
 
 MOST_WEIGHTS = 3_000_000
@@ -148,6 +149,11 @@ def _of_choices(model: Seq2SeqTransformer) -> Iterable[str]:
     if position_kinds.relative(config.positions) is not None:
         name = config.positions if isinstance(config.positions, str) else config.positions["name"]
         yield f"it does not know the positions {name!r}, expected 'sinusoidal', 'learned' or 'none'"
+    if config.self_attention != MULTI_HEAD_ATTENTION:
+        yield (
+            f"it draws where a decoder looks, and self_attention={config.self_attention!r} has no "
+            f"weights that say so, expected {MULTI_HEAD_ATTENTION!r}"
+        )
     if config.activation not in _ACTIVATIONS:
         yield (
             f"it does not know the activation {config.activation!r}, expected one of "

@@ -28,7 +28,8 @@ class Sizes:
     """The sizes of the graphs' axes; a name stands for an axis of any length.
 
     Args:
-        max_length: Length of the self-attentions' caches: how many tokens can be decoded.
+        max_length: Length of the self-attentions' caches: how many tokens can be decoded. A state
+            of fixed size (SSRU, average attention) has none.
         batch: Number of sources.
         rows: Number of rows that are decoded at once, a multiple of `batch`: hypotheses of one
             source, side by side, share what their cross-attention reads.
@@ -120,13 +121,16 @@ def trace(model: Seq2SeqTransformer, sizes: Sizes) -> tuple[Graph, Graph, Graph]
     def decoder_step(
         token: Tensor, index: Tensor, source_mask: Tensor, **caches: Tensor
     ) -> dict[str, Tensor]:
-        cache = _by_layer(caches, model.config.num_decoder_layers)
+        cache = _by_layer(caches, structure)
         logits, cache = model.decode_step(token, cache, index, source_mask)
         kept = _by_name(cache, kinds=[_SELF])
         return {"logits": logits, **{f"new_{name}": kept[name] for name in kept}}
 
+    # Of one source and one position, for its structure alone.
+    memory, _ = model.encode(ops.zeros((1, 1), dtype="int32"))
+    structure = model.initial_cache(memory, 1, 1)
     encode = _concrete(encoder, [source])
-    caches = _CacheTensors(sizes, _heads(encode.structured_outputs, model))
+    caches = _CacheTensors(sizes, encode.structured_outputs, _by_name(structure))
     logits = NamedTensor("logits", (*target.shape, vocabulary_size), "float32")
     next_logits = NamedTensor("logits", (sizes.rows, vocabulary_size), "float32")
     taken = (token, index, mask, *caches.of(sizes.rows))
@@ -241,44 +245,61 @@ def _concrete(function: Callable[..., dict[str, Tensor]], inputs: Iterable[Named
 
 
 def _by_name(
-    cache: list[dict[str, Tensor]], kinds: Iterable[str] = (_SELF, _CROSS)
+    cache: list[dict[str, Any]], kinds: Iterable[str] = (_SELF, _CROSS)
 ) -> dict[str, Tensor]:
     # The cache of a pruned sublayer is empty, and other runtimes do not like empty tensors.
     return {
-        f"{kind}_{index}": layer[kind]
+        name: tensor
         for index, layer in enumerate(cache)
         for kind in kinds
-        if 0 not in layer[kind].shape
+        for name, tensor in _parts(f"{kind}_{index}", layer[kind])
+        if 0 not in tensor.shape
     }
 
 
-def _by_layer(caches: dict[str, Tensor], num_layers: int) -> list[dict[str, Tensor]]:
+def _parts(name: str, entry: Any) -> list[tuple[str, Tensor]]:
+    """Return the tensors of one cache: a tensor, or a dict of the parts of a state."""
+    if not isinstance(entry, dict):
+        return [(name, entry)]
+    return [(f"{name}_{part}", tensor) for part, tensor in entry.items()]
+
+
+def _by_layer(caches: dict[str, Tensor], structure: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return named caches in the structure of the decoder's."""
     empty = ops.zeros((1, 0), dtype="float32")
+
+    def entry(name: str, example: Any) -> Any:
+        if not isinstance(example, dict):
+            return caches.get(name, empty)
+        return {part: caches[f"{name}_{part}"] for part in example}
+
     return [
-        {kind: caches.get(f"{kind}_{index}", empty) for kind in (_SELF, _CROSS)}
-        for index in range(num_layers)
+        {kind: entry(f"{kind}_{index}", example) for kind, example in layer.items()}
+        for index, layer in enumerate(structure)
     ]
-
-
-def _heads(outputs: Mapping[str, Any], model: Seq2SeqTransformer) -> dict[str, tuple[int, ...]]:
-    """Return the number of key/value heads and their width, for each cache."""
-    layers = range(model.config.num_decoder_layers)
-    names = [f"{kind}_{index}" for index in layers for kind in (_SELF, _CROSS)]
-    return {name: tuple(outputs[name].shape[3:]) for name in names if name in outputs}
 
 
 @dataclass(frozen=True)
 class _CacheTensors:
     sizes: Sizes
-    heads: Mapping[str, tuple[int, ...]]
+    traced: Mapping[str, Any]
+    """The encoder's outputs, among them the caches."""
+
+    caches: Iterable[str]
+    """The names of the caches."""
 
     def of(self, rows: Size, kinds: Iterable[str] = (_SELF, _CROSS)) -> tuple[NamedTensor, ...]:
         """Return the caches, those of the self-attentions with a number of rows."""
-        sizes = self.sizes
-        axes = {_SELF: (rows, 2, sizes.max_length), _CROSS: (sizes.batch, 2, sizes.source_length)}
         return tuple(
-            NamedTensor(name, (*axes[kind], *heads), "float32")
-            for name, heads in self.heads.items()
+            NamedTensor(name, self._shape(name, rows), self.traced[name].dtype.name)
+            for name in self.caches
             for kind in kinds
             if name.startswith(kind)
         )
+
+    def _shape(self, name: str, rows: Size) -> tuple[Size, ...]:
+        sizes, shape = self.sizes, tuple(self.traced[name].shape)
+        if name.startswith(_CROSS):
+            return (sizes.batch, 2, sizes.source_length, *shape[3:])
+        is_state = len(shape) == 2
+        return (rows, *shape[1:]) if is_state else (rows, 2, sizes.max_length, *shape[3:])

@@ -18,6 +18,7 @@ from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.positional_embedding import PositionalEmbedding
 from keras_addnorm.layers.projection import Projection
+from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
 from keras_addnorm.layers.ssru import SSRU
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
@@ -33,6 +34,7 @@ __all__ = [
     "MultiHeadSelfAttention",
     "PositionalEmbedding",
     "Projection",
+    "RecurrentSelfAttention",
     "TransformerDecoder",
     "TransformerDecoderLayer",
     "TransformerEncoder",

@@ -7,11 +7,13 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_addnorm.layers.attention import SelfAttentionArguments
 from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.projection import InnerNorm, Projection, require_hidden_dim
-from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
+from keras_addnorm.layers.recurrent_attention import (
+    DecoderSelfAttentionArguments,
+    RecurrentSelfAttention,
+)
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -24,7 +26,8 @@ class AverageAttention(RecurrentSelfAttention):
     With `y_t = FFN(mean(x_0, ..., x_t))`, where `FFN(a) = act(a W1 + b1) W2 + b2`, the output is
     `sigmoid(x_t W_i + b_i) * x_t + sigmoid(y_t W_f + b_f) * y_t`. A mean does not know the order of
     what it is taken of: `x` has to hold absolute positions. Padding is no part of it. Decoding
-    keeps a sum and a count a row, in float32 under mixed precision.
+    keeps a sum and a count a row. Sums run in float32 under mixed precision; between two calls they
+    have the compute dtype.
 
     Args:
         intermediate_dim: Width inside the feed-forward network, F.
@@ -89,28 +92,20 @@ class AverageAttention(RecurrentSelfAttention):
         )
 
     @classmethod
-    def in_block(
-        cls,
-        arguments: SelfAttentionArguments,
-        intermediate_dim: int,
-        activation_dropout: float,
-        **choices: Any,
-    ) -> Self:
-        """Return the layer in the place of a self-attention.
+    def in_block(cls, arguments: DecoderSelfAttentionArguments, **choices: Any) -> Self:
+        """Return the layer that stands in a decoder layer.
 
         Args:
-            arguments: What a `MultiHeadSelfAttention` would be made of.
-            intermediate_dim: Width of the decoder layer's feed-forward, which this one's is, too,
-                unless `choices` has another.
-            activation_dropout: Dropout inside both feed-forward networks.
-            **choices: `intermediate_dim` and `activation`.
+            arguments: What the decoder layer has for it. Width and dropout of its feed-forward are
+                those of this one, too.
+            **choices: `intermediate_dim`, for another width, and `activation`.
 
         Returns:
             The layer, unbuilt.
         """
         return cls(
-            **{"intermediate_dim": intermediate_dim, **choices},
-            dropout=activation_dropout,
+            **{"intermediate_dim": arguments.intermediate_dim, **choices},
+            dropout=arguments.activation_dropout,
             use_bias=arguments.use_bias,
             kernel_initializer=arguments.value_initializer,
             bias_initializer=arguments.bias_initializer,
@@ -131,15 +126,16 @@ class AverageAttention(RecurrentSelfAttention):
     ) -> tuple[Tensor, Any]:
         """Read positions from left to right, from a sum `(B, D)` and a count `(B, 1)` on."""
         is_real = ops.ones_like(x[:, :, :1]) if mask is None else ops.expand_dims(mask, -1)
-        is_real = ops.cast(is_real, self.state_dtype)
-        sums = ops.cast(x, self.state_dtype) * is_real
-        counts = is_real
+        dtype = self.recurrence_dtype
+        counts = ops.cast(is_real, "int32")
+        sums = ops.where(ops.cast(is_real, "bool"), ops.cast(x, dtype), 0.0)
         if x.shape[1] != 1:
             sums, counts = ops.cumsum(sums, axis=1), ops.cumsum(counts, axis=1)
         if state is not None:
-            sums = sums + ops.expand_dims(state["sum"], 1)
+            sums = sums + ops.expand_dims(ops.cast(state["sum"], dtype), 1)
             counts = counts + ops.expand_dims(state["count"], 1)
-        mean = ops.cast(sums / ops.maximum(counts, 1.0), self.compute_dtype)
+        mean = sums / ops.cast(ops.maximum(counts, 1), dtype)
+        mean, sums = ops.cast(mean, self.compute_dtype), ops.cast(sums, self.compute_dtype)
         y = self.feed_forward(mean, padding_mask=mask, training=training)
         kept, new = ops.sigmoid(self.input_gate(x)), ops.sigmoid(self.forget_gate(y))
         return kept * x + new * y, {"sum": sums[:, -1], "count": counts[:, -1]}
@@ -147,8 +143,8 @@ class AverageAttention(RecurrentSelfAttention):
     def initial_state(self, batch_size: int | Tensor) -> dict[str, Tensor]:
         """Return the sum `(B, D)` and the count `(B, 1)` before the first position."""
         return {
-            "sum": ops.zeros((batch_size, self._hidden_dim), dtype=self.state_dtype),
-            "count": ops.zeros((batch_size, 1), dtype=self.state_dtype),
+            "sum": ops.zeros((batch_size, self._hidden_dim), dtype=self.compute_dtype),
+            "count": ops.zeros((batch_size, 1), dtype="int32"),
         }
 
     def get_config(self) -> dict[str, Any]:

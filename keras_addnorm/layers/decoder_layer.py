@@ -9,9 +9,10 @@ import keras
 from keras_addnorm.basics.arguments import OtherOrder
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers import self_attention as self_attention_kinds
-from keras_addnorm.layers.attention import MultiHeadCrossAttention, SelfAttentionArguments
+from keras_addnorm.layers.attention import MultiHeadCrossAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
+from keras_addnorm.layers.recurrent_attention import DecoderSelfAttentionArguments
 from keras_addnorm.layers.shapes import pack, require_sequences, unpack
 
 Tensor = Any
@@ -172,12 +173,12 @@ class TransformerDecoderLayer(TransformerBlock):
         return cache
 
     def _make_self_attention(self, **arguments: Any) -> Any:
-        return self_attention_kinds.make(
-            self.config.self_attention,
-            SelfAttentionArguments(**arguments),
-            self.intermediate_dim,
-            self.activation_dropout,
+        given = DecoderSelfAttentionArguments(
+            intermediate_dim=self.intermediate_dim,
+            activation_dropout=self.activation_dropout,
+            **arguments,
         )
+        return self_attention_kinds.make(self.config.self_attention, given)
 
     def _check_memory(self, memory: Tensor | None, cache: dict[str, Tensor] | None) -> None:
         has_memory = memory is not None or (cache is not None and "cross_attention" in cache)

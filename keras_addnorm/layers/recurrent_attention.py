@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any, Protocol, Self
 
-import keras
 from keras import ops
 
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.layers.attention import SelfAttentionArguments
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.shapes import ShapeOfInput, no_heads, pack, require_sequences, size_of
 
 Tensor = Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderSelfAttentionArguments(SelfAttentionArguments):
+    """What a decoder layer has for its self-attention, of whatever kind.
+
+    Besides the arguments of a `MultiHeadSelfAttention`, the width of the layer's feed-forward, and
+    the dropout inside it.
+    """
+
+    intermediate_dim: int
+    activation_dropout: float = 0.0
+
+    def for_attention(self) -> dict[str, Any]:
+        """Return the arguments of a `MultiHeadSelfAttention`."""
+        names = (field.name for field in dataclasses.fields(SelfAttentionArguments))
+        return {name: getattr(self, name) for name in names}
 
 
 class RecurrentState(Protocol):
@@ -66,6 +84,34 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
     several, and its first axis counts rows, which a search reorders. A class of your own needs
     `initial_state`, `run` and `in_block`; `keras_addnorm.layers.self_attention.register` gives it a
     name.
+
+    Args:
+        **kwargs: The arguments of a Keras layer.
+
+    Example:
+    ```python
+    from keras import ops
+    from keras_addnorm.layers import RecurrentSelfAttention, TransformerDecoderLayer, self_attention
+
+    class Previous(RecurrentSelfAttention):  # Gives the vector before; padding is read as well.
+        def build(self, x_shape):
+            self.hidden_dim = x_shape[-1]
+
+        @classmethod
+        def in_block(cls, arguments, **choices):
+            return cls(**arguments.for_keras())
+
+        def initial_state(self, batch_size):
+            return ops.zeros((batch_size, self.hidden_dim), self.compute_dtype)
+
+        def run(self, x, mask, state, training):
+            state = ops.zeros_like(x[:, 0]) if state is None else state
+            return ops.concatenate([state[:, None], x[:, :-1]], axis=1), x[:, -1]
+
+    self_attention.register("previous", Previous)
+    layer = TransformerDecoderLayer(num_heads=2, intermediate_dim=8, self_attention="previous")
+    y = layer(ops.ones((1, 3, 4)))  # (1, 3, 4)
+    ```
     """
 
     choices: tuple[str, ...] = ()
@@ -80,15 +126,11 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def in_block(
-        cls, arguments: Any, intermediate_dim: int, activation_dropout: float, **choices: Any
-    ) -> Self:
+    def in_block(cls, arguments: DecoderSelfAttentionArguments, **choices: Any) -> Self:
         """Return the layer that stands in a decoder layer.
 
         Args:
-            arguments: What a `MultiHeadSelfAttention` would be made of.
-            intermediate_dim: Width of the decoder layer's feed-forward, F.
-            activation_dropout: Dropout inside its feed-forward.
+            arguments: What the decoder layer has for it.
             **choices: The arguments that are named in `choices`.
 
         Returns:
@@ -184,9 +226,14 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
         return self.initial_state(batch_size)
 
     @property
-    def state_dtype(self) -> str:
-        """The dtype of the state: float32 at least, as what is added up over many positions."""
-        return keras.backend.result_type(self.compute_dtype, "float32")
+    def recurrence_dtype(self) -> str:
+        """The dtype of what is added up over positions: float32 at least.
+
+        Between calls the state has the compute dtype, as keys and values have: Keras casts what
+        layers are called with.
+        """
+        is_half = self.compute_dtype in ("float16", "bfloat16")
+        return "float32" if is_half else self.compute_dtype
 
 
 def _as_state(cache: Any) -> RecurrentState:

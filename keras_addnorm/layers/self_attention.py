@@ -13,9 +13,12 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from keras_addnorm.basics import Table
-from keras_addnorm.layers.attention import MultiHeadSelfAttention, SelfAttentionArguments
+from keras_addnorm.layers.attention import MultiHeadSelfAttention
 from keras_addnorm.layers.average_attention import AverageAttention
-from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
+from keras_addnorm.layers.recurrent_attention import (
+    DecoderSelfAttentionArguments,
+    RecurrentSelfAttention,
+)
 from keras_addnorm.layers.shapes import ShapeOfInput
 from keras_addnorm.layers.ssru import SSRU
 
@@ -60,23 +63,18 @@ def kind_of(identifier: SelfAttentionLike) -> type[Any]:
     """
     kind, fields = _TABLE.read(identifier)
     if fields:
-        make(identifier, SelfAttentionArguments(num_heads=1), 1, 0.0)  # checks the values
+        make(
+            identifier, DecoderSelfAttentionArguments(num_heads=1, intermediate_dim=1)
+        )  # checks the values
     return kind
 
 
-def make(
-    identifier: SelfAttentionLike,
-    arguments: SelfAttentionArguments,
-    intermediate_dim: int,
-    activation_dropout: float,
-) -> Any:
+def make(identifier: SelfAttentionLike, arguments: DecoderSelfAttentionArguments) -> Any:
     """Return the self-attention of a decoder layer.
 
     Args:
         identifier: A name, or a dict with a name and the kind's own fields.
-        arguments: What a `MultiHeadSelfAttention` is made of.
-        intermediate_dim: Width of the decoder layer's feed-forward, F.
-        activation_dropout: Dropout inside it.
+        arguments: What the decoder layer has for it.
 
     Returns:
         The layer, unbuilt.
@@ -86,5 +84,5 @@ def make(
     """
     kind, fields = _TABLE.read(identifier)
     if not issubclass(kind, RecurrentSelfAttention):
-        return kind(**vars(arguments))
-    return kind.in_block(arguments, intermediate_dim, activation_dropout, **fields)
+        return kind(**arguments.for_attention())
+    return kind.in_block(arguments, **fields)

@@ -8,11 +8,13 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_gain
-from keras_addnorm.layers.attention import SelfAttentionArguments
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
 from keras_addnorm.layers.recurrence import linear_recurrence
-from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
+from keras_addnorm.layers.recurrent_attention import (
+    DecoderSelfAttentionArguments,
+    RecurrentSelfAttention,
+)
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -25,7 +27,7 @@ class SSRU(RecurrentSelfAttention):
     The forget gate is `f_t = sigmoid(x_t W_f + b_f)`, the cell starts at `c_{-1} = 0`, and there is
     no output projection. At padding the cell stays as it is. Training computes all positions in
     parallel; decoding keeps one vector a row, however long the output is. The recurrence runs in
-    float32 under mixed precision.
+    float32 under mixed precision; the cell between two calls has the compute dtype.
 
     Args:
         use_bias: Whether the forget gate has a bias.
@@ -70,15 +72,13 @@ class SSRU(RecurrentSelfAttention):
         self.init_gain = init_gain
 
     @classmethod
-    def in_block(
-        cls, arguments: SelfAttentionArguments, intermediate_dim: int, activation_dropout: float
-    ) -> Self:
-        """Return the cell in the place of a self-attention.
+    def in_block(cls, arguments: DecoderSelfAttentionArguments, **choices: Any) -> Self:
+        """Return the cell that stands in a decoder layer.
 
         Args:
-            arguments: What a `MultiHeadSelfAttention` would be made of.
-            intermediate_dim: Width of the decoder layer's feed-forward; has no effect.
-            activation_dropout: Dropout inside its feed-forward; has no effect.
+            arguments: What the decoder layer has for it. The kernels have the initialiser of
+                values.
+            **choices: Nothing.
 
         Returns:
             The layer, unbuilt.
@@ -89,6 +89,7 @@ class SSRU(RecurrentSelfAttention):
             bias_initializer=arguments.bias_initializer,
             init_gain=arguments.init_gain,
             **arguments.for_keras(),
+            **choices,
         )
 
     def build(self, x_shape: Shape) -> None:
@@ -101,19 +102,20 @@ class SSRU(RecurrentSelfAttention):
         self, x: Tensor, mask: Tensor | None, state: Tensor | None, training: bool | None
     ) -> tuple[Tensor, Tensor]:
         """Read positions from left to right, from the cell `(B, D)` on."""
-        dtype = self.state_dtype
+        dtype = self.recurrence_dtype
         values = ops.cast(self.cell_projection(x), dtype)
         forget = ops.sigmoid(ops.cast(self.forget_projection(x), dtype))
         terms = (1.0 - forget) * values
         if mask is not None:
             is_real = ops.expand_dims(ops.cast(mask, "bool"), -1)
             forget, terms = ops.where(is_real, forget, 1.0), ops.where(is_real, terms, 0.0)
-        cells = linear_recurrence(forget, terms, state)
-        return ops.cast(ops.relu(cells), self.compute_dtype), cells[:, -1]
+        start = None if state is None else ops.cast(state, dtype)
+        cells = ops.cast(linear_recurrence(forget, terms, start), self.compute_dtype)
+        return ops.relu(cells), cells[:, -1]
 
     def initial_state(self, batch_size: int | Tensor) -> Tensor:
         """Return the cell before the first position, zeros `(B, D)`."""
-        return ops.zeros((batch_size, self._hidden_dim), dtype=self.state_dtype)
+        return ops.zeros((batch_size, self._hidden_dim), dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -11,7 +11,8 @@ from keras_addnorm import norms, schemes
 from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.layers import AddNorm
-from keras_addnorm.layers.sublayers import named_add_norms
+from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
+from keras_addnorm.layers.sublayers import named_add_norms, named_sublayers
 from keras_addnorm.models.rebuild import rebuild
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer, require_model
 from keras_addnorm.schemes import Folding
@@ -129,11 +130,17 @@ def _hindrance(model: Seq2SeqTransformer, foldings: dict[str, Folding]) -> str |
     config = model.config
     if _remaining_scheme(foldings) == schemes.get(config.scheme):
         return f"{_name(config.scheme)} has no gain to fold"
-    for place, add_norm in named_add_norms(model).items():
-        if not _is_taken(foldings[place], add_norm):
+    for place, sublayer in named_sublayers(model).items():
+        if not _is_taken(foldings[place], sublayer.add_norm):
             return (
                 f"{_name(config.scheme)} with norm={config.norm!r} cannot be folded: no weight or "
                 f"epsilon of that norm can take the gain of {place}"
+            )
+        has_gain = foldings[place].branch_gain is not None
+        if has_gain and isinstance(sublayer.layer, RecurrentSelfAttention):
+            return (
+                f"{_name(config.scheme)} with self_attention={config.self_attention!r} cannot be "
+                f"folded: {place} has no output projection that can take the gain"
             )
     return None
 

@@ -27,6 +27,8 @@ PRESETS = {
     ),
 }
 SCHEMES = schemes.names()
+# `layers.self_attention`
+SELF_ATTENTIONS = ("multi_head_attention", "ssru", "average_attention")
 # An encoder alone can have batch_norm: `--set model.norm=...`
 NORMS = tuple(name for name in norms.names() if name != "batch_norm")
 # Of Keras' initialisers, those for kernels.

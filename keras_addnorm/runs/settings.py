@@ -43,6 +43,7 @@ from keras_addnorm.runs.choices import (
     PRESETS,
     SCHEDULES,
     SCHEMES,
+    SELF_ATTENTIONS,
     SPLITTINGS,
     TOKENIZER_KINDS,
 )
@@ -113,6 +114,13 @@ _FIELDS_OF_THE_MODEL = (
         "initial values of the kernels",
         "glorot_uniform",
         choices=INITIALIZERS,
+    ),
+    _field_of_the_model(
+        "self_attention",
+        str,
+        "what the decoder has for its self-attention; ssru decodes fastest",
+        "multi_head_attention",
+        choices=SELF_ATTENTIONS,
     ),
     _field_of_the_model("num_encoder_layers", int, "depth of the encoder", minimum=1),
     _field_of_the_model("num_decoder_layers", int, "depth of the decoder", minimum=1),

@@ -34,8 +34,9 @@ def on_eight_bit_grid(matrix: Any) -> Any:
     Example:
         >>> import numpy as np
         >>> from keras_addnorm.training import on_eight_bit_grid
-        >>> np.array(on_eight_bit_grid(np.array([[1.27, 0.013]], "float32"))).round(4).tolist()
-        [[1.27, 0.01]]
+        >>> on_grid = np.array(on_eight_bit_grid(np.array([[127.0, 1.3, -2.6]], "float32")))
+        >>> on_grid.tolist()
+        [[127.0, 1.0, -3.0]]
 
     Reference:
         Aji and Heafield, "Compressing Neural Machine Translation Models with 4-bit Precision",

@@ -57,15 +57,7 @@ class GuidedAlignment:
         self.weight = float(weight)
 
     def __call__(self, alignment: Any, attention: Any) -> Any:
-        """Returns the loss.
-
-        Args:
-            alignment: `(B, T, S)`, a_tj divided by the number of tokens.
-            attention: `(B, H, T, S)`, the weights of each head.
-
-        Returns:
-            A scalar.
-        """
+        """Returns the loss of `(B, T, S)` shares of links and `(B, H, T, S)` attention weights."""
         dtype = accumulation_dtype(attention)
         p = ops.mean(ops.cast(attention, dtype), axis=1)
         return -self.weight * ops.sum(ops.cast(alignment, dtype) * ops.log(p + _SMALL))

@@ -172,6 +172,7 @@ BLOCK_WRONG = {
     "bias_initializer": (3, "no such", NOTHING),
     "attention": (3, "a", ["a"], {"no such": 1}, {"window": 0}, {3: 4}, NOTHING),
     "positions": NO_CHOICE,
+    "self_attention": NO_CHOICE,
 }
 BLOCK_RANGE = {
     "num_heads": SIZE,
@@ -445,6 +446,26 @@ LAYERS = {
     ),
     "MultiHeadSelfAttention": Call(
         always(layers.MultiHeadSelfAttention), given(num_heads=2), ATTENTION, ATTENTION_RANGE
+    ),
+    "SSRU": Call(
+        always(layers.SSRU),
+        given(),
+        {
+            "kernel_initializer": (3, "no such", NOTHING),
+            "bias_initializer": (3, "no such", NOTHING),
+        },
+        {"init_gain": FACTOR},
+    ),
+    "AverageAttention": Call(
+        always(layers.AverageAttention),
+        given(intermediate_dim=8),
+        {
+            "activation": (3, "no such", NOTHING),
+            "kernel_initializer": (3, "no such", NOTHING),
+            "bias_initializer": (3, "no such", NOTHING),
+            "inner_norm": (3, "no such", NOTHING),
+        },
+        {"intermediate_dim": SIZE, "dropout": SHARE, "init_gain": FACTOR},
     ),
     "PositionalEmbedding": Call(
         always(layers.PositionalEmbedding),

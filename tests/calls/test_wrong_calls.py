@@ -86,6 +86,7 @@ LEFT_OUT = {
     "distribution.whole_values": PROCESSES,
     "interop.GenerationSettings": RESULT,
     "interop.Pretrained": RESULT,
+    "layers.RecurrentSelfAttention": ABSTRACT,
     "layers.Projection": KERAS,
     "norms.Norm": ABSTRACT,
     "norms.NormFactory": "a type",

@@ -46,6 +46,7 @@ def test_sublayers_have_the_names_of_reports():
         ({"norm": "seed_norm"}, "the norm 'seed_norm', expected one of layer_norm, rms_norm"),
         ({"norm": {"encoder": "batch_norm", "decoder": "derf"}}, "'batch_norm'.*'derf'"),
         ({"positions": {"name": "rotary", "base": 9.0}}, "positions 'rotary', expected 'sinusoid"),
+        ({"self_attention": "ssru"}, "self_attention='ssru' has no weights"),
         ({"activation": "elu"}, "the activation 'elu', expected one of relu"),
         ({"pruned_sublayers": ["encoder/0/feed_forward"]}, "encoder/0/feed_forward are pruned"),
     ],

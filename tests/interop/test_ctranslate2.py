@@ -384,6 +384,14 @@ def test_what_cannot_be_said_is_named(case, separate, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["ssru", "average_attention"])
+def test_another_self_attention_is_refused_by_name(kind, untrained, joint, tmp_path, monkeypatch):
+    config = dataclasses.replace(untrained.config, self_attention=kind)
+    monkeypatch.setattr(untrained, "config", config)
+    with pytest.raises(ValueError, match=f"cannot say this model's self_attention.*'{kind}'"):
+        export_ctranslate2(untrained, joint, tmp_path / "model")
+
+
 SAID = ("post_ln", "ds_init", "deep_norm", "pre_ln", "layer_scale", "sandwich_ln", "peri_ln")
 
 

@@ -53,6 +53,8 @@ CASES = {
     },
     "several streams": {"scheme": {"name": "mhc_lite", "num_streams": 3, "off_diagonal": -1.0}},
     "a memory of depth": {"scheme": {"name": "attention_residuals", "block_size": 2}},
+    "ssru": {"self_attention": "ssru", "use_bias": False},
+    "average attention": {"self_attention": "average_attention", "scheme": "pre_ln"},
     "sub_ln, rotary, grouped heads": {
         "scheme": "sub_ln",
         "activation": "gelu",

@@ -448,7 +448,12 @@ def test_all_tensors_that_do_not_fit_are_named_at_once(marian_folder, tmp_path):
 def test_a_model_that_the_family_cannot_say_is_refused(marian_folder, tmp_path):
     marian = load_pretrained(marian_folder, tokenizers=None)
     config = dataclasses.replace(
-        marian.model.config, scheme="pre_ln", norm="rms_norm", activation="tanh", end_id=5
+        marian.model.config,
+        scheme="pre_ln",
+        norm="rms_norm",
+        activation="tanh",
+        end_id=5,
+        self_attention="ssru",
     )
     other = dataclasses.replace(marian, model=Seq2SeqTransformer(config))
     with pytest.raises(ValueError) as error:
@@ -457,6 +462,7 @@ def test_a_model_that_the_family_cannot_say_is_refused(marian_folder, tmp_path):
     assert text.startswith("A Marian model cannot be like this one: ")
     assert "scheme = 'pre_ln'; expected 'post_ln'" in text
     assert "norm = 'rms_norm'; expected 'layer_norm'" in text
+    assert "self_attention = 'ssru'; expected 'multi_head_attention'" in text
     assert not (tmp_path / "no").exists()
     with pytest.raises(FileExistsError, match="it exists"):
         save_pretrained(marian, marian_folder)

@@ -141,6 +141,7 @@ TORCH = {"name": "torch_transformer", "model": {"num_heads": 2}, "source_embeddi
         ({"scheme": "t_fixup"}, r"Received: TFixup\(\)"),
         ({"scheme": "mhc_lite"}, r"Received: MHCLite\("),
         ({"norm": "std_layer_norm"}, "cannot be like this model's norm.*'std_layer_norm'"),
+        ({"self_attention": "ssru"}, "cannot be like this model's self_attention.*'ssru'"),
         ({"norm": "derf"}, "Expected 'layer_norm'. Received: 'derf'"),
         (
             {"attention": {"value_norm": "rms_norm"}},

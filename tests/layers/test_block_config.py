@@ -33,10 +33,16 @@ CHANGED = {
     "kernel_initializer": keras.initializers.RandomNormal(stddev=0.3),
     "bias_initializer": "ones",
     "attention": AttentionConfig(sink="learned", num_key_value_heads=1),
-    "positions": {"name": "rotary", "base": 500.0},
+    "positions": {"name": "sinusoidal", "offset": 2},
     "drop_path": 0.4,
     "head_dim": 4,
+    "self_attention": {"name": "average_attention", "intermediate_dim": 3},
 }
+
+
+def changed(side):
+    """What one side of a model takes of all that is changed."""
+    return vars(BlockConfig(**CHANGED).for_side(side))
 
 
 class Halves(keras.initializers.Initializer):
@@ -123,8 +129,8 @@ def test_a_config_compares_hashes_and_is_written_as_plain_values():
 @pytest.mark.parametrize("cls", [*LAYERS, *STACKS])
 def test_layers_keep_their_config_over_saving(cls, tmp_path):
     depth = {"num_layers": 2} if cls in STACKS else {}
-    layer = cls(**CHANGED, **depth)
-    assert layer.config == BlockConfig(**CHANGED)
+    layer = cls(**changed(cls.side), **depth)
+    assert layer.config == BlockConfig(**CHANGED).for_side(cls.side)
     assert cls.from_config(layer.get_config()).config == layer.config
 
     x = keras.Input((None, 6))
@@ -143,14 +149,16 @@ def test_fields_are_attributes_of_the_layer():
         "kernel_initializer": layer.kernel_initializer,
         "bias_initializer": layer.bias_initializer,
     }
-    assert {name: getattr(layer, name) for name in FIELDS} == objects
+    del objects["self_attention"]  # The attribute of this name is the sublayer.
+    assert {name: getattr(layer, name) for name in objects} == objects
+    assert layer.config.self_attention == CHANGED["self_attention"]
     assert layer.kernel_initializer.stddev == 0.3
     assert isinstance(layer.bias_initializer, keras.initializers.Ones)
 
 
 @pytest.mark.parametrize("stack_class", STACKS)
 def test_a_stack_hands_its_config_to_every_layer(stack_class):
-    stack = stack_class(3, **CHANGED)
+    stack = stack_class(3, **changed(stack_class.side))
     stack.build((2, 5, 6))
     rates = [layer.config.drop_path for layer in stack.layers]
     np.testing.assert_allclose(rates, [0.4 / 3, 0.8 / 3, 0.4])
@@ -165,7 +173,8 @@ def test_a_stack_hands_its_config_to_every_layer(stack_class):
 def test_a_model_hands_its_config_to_both_stacks():
     config = Seq2SeqConfig(**{**MODEL, **CHANGED}, num_encoder_layers=1, num_decoder_layers=2)
     model = Seq2SeqTransformer(config)
-    assert model.encoder.config == model.decoder.config == config.block == BlockConfig(**CHANGED)
+    assert model.decoder.config == config.block == BlockConfig(**CHANGED)
+    assert model.encoder.config == config.for_side("encoder") != config.block
     assert hash(config) == hash(dataclasses.replace(config))
     biases = [w.path for w in model.weights if w.path.endswith("bias")]
     assert not biases

@@ -139,6 +139,16 @@ def test_a_scheme_without_a_gain_is_copied_and_says_so(scheme):
     np.testing.assert_array_equal(logits(folded), logits(model))
 
 
+@pytest.mark.parametrize("kind", ["ssru", "average_attention"])
+def test_a_self_attention_without_output_projection_takes_no_gain_and_says_so(kind):
+    model, lines = tiny_model(scheme="rezero", self_attention=kind), []
+    folded = fold(model, say=lines.append)
+    assert folded.config == model.config
+    np.testing.assert_array_equal(logits(folded), logits(model))
+    assert f"self_attention={kind!r} cannot be folded: decoder/0/self_attention" in lines[0]
+    assert not is_foldable(model)
+
+
 @pytest.mark.parametrize(
     ("scheme", "place"),
     [

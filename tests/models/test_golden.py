@@ -38,6 +38,9 @@ DECODERS["hybrid_norm_starred"] = {
     "scheme": {"name": "hybrid_norm", "first_layer_pre_ln": True},
     "norm": "rms_norm",
 }
+DECODERS["ssru"] = {"self_attention": "ssru"}
+# With the norm that Sub-LN has inside.
+DECODERS["average_attention"] = {"self_attention": "average_attention", "scheme": "sub_ln"}
 # Sandwich-LN, which has norms at most places, with the norms that are not the usual one.
 ENCODERS = {
     f"norm_{name}": {"scheme": "sandwich_ln", "norm": {"encoder": name, "decoder": "layer_norm"}}

@@ -13,6 +13,7 @@ from keras_addnorm.data.normalization import RULES
 from keras_addnorm.data.vocabulary import KINDS
 from keras_addnorm.decoding import Beam, beam, length_penalties, search, splitting
 from keras_addnorm.distribution import devices
+from keras_addnorm.layers import self_attention
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models import config as model_config
 from keras_addnorm.runs import ModelChoice, RunConfig, choices, optimization, settings
@@ -30,6 +31,7 @@ TABLES = {
     "DISTRIBUTIONS": devices._CHOICES,
     "SPLITTINGS": splitting.names(),
     "BLEU_TOKENIZERS": (bleu_tokenizers.AUTO, *bleu_tokenizers.BLEU_TOKENIZERS),
+    "SELF_ATTENTIONS": self_attention.names(),
     "STORAGES": stored_weights._STORAGES,
     "LENGTH_PENALTIES": {*length_penalties.names()} - {"none"},
 }

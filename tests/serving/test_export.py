@@ -170,6 +170,23 @@ def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
     assert {strategy["name"] for strategy in strategies} == {"greedy"}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ssru", "average_attention"])
+def test_a_decoder_with_a_state_of_fixed_size(kind, texts, tmp_path):
+    """With XLA and without: beams whose states are reordered."""
+    tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
+    model = make_model(101, 101, self_attention=kind, scheme="rezero", max_length=16)
+    path = export_saved_model(model, tokenizer, tmp_path, num_beams=3, length_penalty=0.0)
+    # Searches without XLA have their single-threaded loop for few rows.
+    assert b"_of_few_rows" in (path / "saved_model.pb").read_bytes()
+    expected = translate(model, tokenizer, texts[:5], num_beams=3, length_penalty=0.0)
+    translator = load_translator(tmp_path)
+    for signature in ("serving_default", "translate_xla"):
+        found = translator._module.signatures[signature](texts=tf.constant(texts[:5]))
+        assert [text.decode() for text in found["translations"].numpy()] == expected.texts
+        np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)
+
+
 def test_the_card_and_the_readme(directory, translator, model, tokenizers):
     card = translator.card
     assert Seq2SeqConfig.from_dict(card["config"]) == model.config

@@ -106,6 +106,10 @@ class CacheLayout(Protocol):
     def transpose(keys: Tensor, values: Tensor, dtype: Any) -> TransposedKV:
         """Return keys and values `(B, S, G, K)` in this layout."""
 
+    @staticmethod
+    def write_state(state: Tensor, new: Tensor) -> Tensor:
+        """Return what a loop keeps of a recurrent state `(N, D)` after a step."""
+
     def __call__(
         self,
         stored: TransposedKV,
@@ -276,8 +280,16 @@ class BeamDecoder(TransformerDecoder):
         y, *scores, layers = outputs
         if count > 1:
             y = ops.reshape(y, (-1, 1, y.shape[-1]))
-        own = [layer["self_attention"].stored for layer in layers]
+        own = [
+            self._written(before, layer["self_attention"].stored)
+            for before, layer in zip(cache.own, layers, strict=True)
+        ]
         return (y, *scores, cache._replace(ancestors=ancestors, own=own))
+
+    def _written(self, before: Any, after: Any) -> Any:
+        if isinstance(after, RowStates):
+            return keras.tree.map_structure(self.layout.write_state, before, after)
+        return after
 
     def _empty(self, attention: Any, num_beams: int | Tensor, max_length: int | Tensor) -> Any:
         count = self.rows_per_beam

@@ -165,6 +165,12 @@ class InPlaceKeyValues:
             keys = tf_ops.transpose(keys, (0, 2, 3, 1))
         return TransposedKV(keys, _swap_heads_and_positions(values))
 
+    @staticmethod
+    def write_state(state: Tensor, new: Tensor) -> Tensor:
+        """Write the new state over the old one, a column by which exports know the loop."""
+        rows, column = ops.reshape(state, (-1, 1)), ops.reshape(new, (-1, 1))
+        return ops.reshape(tf_ops.update_slice(rows, column, 1, 0), (-1, state.shape[1]))
+
     @property
     def cache(self) -> InPlaceKeyValues:
         """The object itself."""

@@ -90,7 +90,8 @@ class StepLoop(NamedTuple):
     """A loop over the steps of a search.
 
     Args:
-        cache: The place of a cache among the loop's tensors. The cache's first axis counts beams.
+        cache: The place of a cache among the loop's tensors. The cache's first axis counts beams,
+            or, of states, hypotheses: beams of one.
         rows_per_beam: Number of hypotheses of each beam that a step writes.
     """
 
@@ -101,8 +102,8 @@ class StepLoop(NamedTuple):
 def find_step_loop(body: Any) -> StepLoop | None:
     """Return what a loop, of this `FunctionDef`, is if a search of `TFGraphEngine` runs it.
 
-    Its body writes caches in place: a column for each hypothesis of a beam, first of keys. Nothing
-    else does that in a loop.
+    Its body writes caches in place: a column for each hypothesis of a beam, first of keys, or one
+    of the states of all hypotheses. Nothing else does that in a loop.
     """
     nodes = {node.name: node for node in body.node_def}
     places = {argument.name: place for place, argument in enumerate(body.signature.input_arg)}

@@ -242,6 +242,11 @@ class TransposedKeyValues:
         values = ops.transpose(ops.cast(values, dtype), (0, 2, 1, 3))
         return TransposedKV(_flat(keys), _flat(values))
 
+    @staticmethod
+    def write_state(state: Tensor, new: Tensor) -> Tensor:
+        """Return the new state."""
+        return new
+
     @property
     def cache(self) -> TransposedKeyValues:
         """The object itself."""

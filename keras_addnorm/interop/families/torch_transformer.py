@@ -22,6 +22,7 @@ from keras_addnorm.interop.families.rows import (
     WeightTable,
 )
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors, read_tensors
+from keras_addnorm.layers.self_attention import MULTI_HEAD_ATTENTION
 from keras_addnorm.models import Seq2SeqConfig
 
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.linear1\.weight")
@@ -192,6 +193,13 @@ def _require_like_torch(config: Seq2SeqConfig) -> None:
             "'post_ln', or 'pre_ln' for norm_first=True",
             "Use keras_addnorm.serving.export_saved_model, which exports every model.",
             value=scheme,
+        )
+    if config.self_attention != MULTI_HEAD_ATTENTION:
+        raise ArgumentError(
+            "torch.nn.Transformer cannot be like this model's self_attention.",
+            f"{MULTI_HEAD_ATTENTION!r}",
+            "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+            value=config.self_attention,
         )
     norm = config.norm.get("name") if isinstance(config.norm, dict) else config.norm
     if norm != "layer_norm":
