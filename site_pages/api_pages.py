@@ -16,7 +16,7 @@ _TABLE = "keras_addnorm.basics.table.Table"
 
 PACKAGES = (
     *("layers", "layers.positions", "schemes", "norms", "models", "decoding", "training", "data"),
-    *("serving", "diagnostics", "interop", "distribution", "runs", "basics"),
+    *("alignment", "serving", "diagnostics", "interop", "distribution", "runs", "basics"),
 )
 """The subpackages with a page, in the order of the menu."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -74,20 +75,34 @@ def align(
 
 def _numbered(pairs: Iterable[Sequence[Sequence[Hashable]]]) -> tuple[list[np.ndarray], ...]:
     """Returns both sides as numbers of their tokens, from 0."""
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise _no_pair(pairs)
     numbers: tuple[dict[Hashable, int], ...] = ({}, {})
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or isinstance(pair[0], str):
-            raise ArgumentError(
-                "Alignments are found between the tokens of two sentences.",
-                "pairs of two lists of tokens",
-                "Split texts first: (source.split(), target.split()).",
-                value=pair,
-            )
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not all(map(_is_row, pair)):
+            raise _no_pair(pair)
         for tokens, known, rows in zip(pair, numbers, sides, strict=True):
             row = [known.setdefault(token, len(known)) for token in tokens]
             rows.append(np.array(row, np.int64))
     return sides
+
+
+def _is_row(tokens: Any) -> bool:
+    """Says whether tokens are several, each of which can be told from others."""
+    if isinstance(tokens, str | bytes) or not isinstance(tokens, Sequence | np.ndarray):
+        return False
+    return all(isinstance(token, Hashable) for token in tokens)
+
+
+def _no_pair(value: Any) -> ArgumentError:
+    return ArgumentError(
+        "Alignments are found between the tokens of two sentences.",
+        "pairs of two lists of tokens",
+        "Split texts first: (source.split(), target.split()).",
+        value=value,
+    )
 
 
 @dataclass(frozen=True)

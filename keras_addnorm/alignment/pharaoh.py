@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,36 @@ Links = np.ndarray
 
 # Longer numbers are no positions in a sentence, and might not fit into int32.
 _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})\Z")
+
+
+def checked_links(alignments: Any) -> list[Links]:
+    """Returns the links of each sentence pair as arrays; what is none is refused."""
+    if isinstance(alignments, str | bytes | Mapping) or not isinstance(alignments, Iterable):
+        raise _no_links(alignments)
+    return [_checked(links) for links in alignments]
+
+
+def _checked(links: Any) -> Links:
+    try:
+        array = np.asarray(links)
+        if not array.size:
+            return np.zeros((0, 2), np.int32)
+        is_fitting = array.ndim == 2 and array.shape[1] == 2 and array.dtype.kind in "iu"
+        # Positions before the first one are refused by who knows the sentences.
+        if is_fitting and np.abs(array).max() < 2**31:
+            return array.astype(np.int32)
+    except (TypeError, ValueError):
+        pass
+    raise _no_links(links)
+
+
+def _no_links(value: Any) -> ArgumentError:
+    return ArgumentError(
+        "Alignments are the links of each sentence pair.",
+        "for each pair rows (source, target), positions from 0, such as [(0, 0), (1, 2)]",
+        "read_pharaoh reads a file of them.",
+        value=value,
+    )
 
 
 def parse_links(line: str) -> Links:
@@ -36,6 +67,8 @@ def parse_links(line: str) -> Links:
         >>> parse_links("0-0 1-2").tolist()
         [[0, 0], [1, 2]]
     """
+    if not isinstance(line, str):
+        raise ArgumentError("Links are read from a line.", "a text", value=line)
     found = set()
     for word in line.split():
         match = _LINK.match(word)
@@ -49,8 +82,19 @@ def parse_links(line: str) -> Links:
     return np.array(sorted(found), np.int32).reshape(-1, 2)
 
 
-def format_links(links: Links) -> str:
-    """Writes the links of a sentence pair as one line, without its end."""
+def format_links(links: Any) -> str:
+    """Writes the links of a sentence pair as one line, without its end.
+
+    Args:
+        links: `(L, 2)`: positions in source and target.
+
+    Returns:
+        The line, such as `0-0 1-2`.
+
+    Raises:
+        ValueError: If they are no links.
+    """
+    (links,) = checked_links([links])
     return " ".join(f"{source}-{target}" for source, target in links.tolist())
 
 
@@ -86,12 +130,16 @@ def read_pharaoh(path: str | os.PathLike[str]) -> list[Links]:
     return alignments
 
 
-def write_pharaoh(path: str | os.PathLike[str], alignments: Iterable[Links]) -> None:
+def write_pharaoh(path: str | os.PathLike[str], alignments: Iterable[Any]) -> None:
     """Writes word alignments, one line a sentence pair, whole or not at all.
 
     Args:
         path: The file.
         alignments: The links of each sentence pair, `(L, 2)`.
+
+    Raises:
+        ValueError: If they are no links.
     """
+    alignments = checked_links(alignments)
     with atomic_file(path) as temporary, temporary.open("w", encoding="ascii") as file:
         file.writelines(format_links(links) + "\n" for links in alignments)

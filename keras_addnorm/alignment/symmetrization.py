@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+
+from keras_addnorm.alignment.pharaoh import checked_links
 
 Link = tuple[int, int]
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
-def grow_diag_final_and(forward: Iterable[Link], backward: Iterable[Link]) -> np.ndarray:
+def grow_diag_final_and(forward: Any, backward: Any) -> np.ndarray:
     """Combines two alignments: what both have, what touches it, and then tokens without a link.
 
     It begins with the links of both. It adds links of one that touch one that is there, also at a
@@ -24,6 +26,9 @@ def grow_diag_final_and(forward: Iterable[Link], backward: Iterable[Link]) -> np
     Returns:
         The links, `(L, 2)` int32, in order.
 
+    Raises:
+        ValueError: If they are no links.
+
     Example:
         >>> grow_diag_final_and([(0, 0), (1, 1)], [(0, 0), (1, 2)]).tolist()
         [[0, 0], [1, 1], [1, 2]]
@@ -32,7 +37,9 @@ def grow_diag_final_and(forward: Iterable[Link], backward: Iterable[Link]) -> np
         Koehn et al., "Statistical Phrase-Based Translation", 2003; "Edinburgh System Description
         for the 2005 IWSLT Speech Translation Evaluation", 2005.
     """
-    first, second = set(forward), set(backward)
+    first, second = (
+        {(int(s), int(t)) for s, t in links} for links in checked_links([forward, backward])
+    )
     found, either = first & second, first | second
     sources, targets = {s for s, _ in found}, {t for _, t in found}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.alignment import align
+from keras_addnorm.alignment.pharaoh import checked_links
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import string_pairs
@@ -40,7 +41,7 @@ class PieceLinks:
         cls, links: Iterable[Any], source_lengths: np.ndarray, target_lengths: np.ndarray
     ) -> PieceLinks:
         """Takes the links of each pair; those that are outside of it are refused."""
-        rows = [np.asarray(row, np.int32).reshape(-1, 2) for row in links]
+        rows = checked_links(links)
         if len(rows) != len(source_lengths):
             raise ArgumentError(
                 "The alignments do not belong to the sentence pairs.",
@@ -156,12 +157,12 @@ def piece_links(
     tokenizers = TokenizerPair.of(tokenizers)
     around = tokenizers.bound_format
     sides = (_Words(tokenizers.source), _Words(tokenizers.target))
-    rows = list(word_links)
+    rows = checked_links(word_links)
     found: list[np.ndarray] = []
     outside: ArgumentError | None = None
     for number, (texts, ids) in enumerate(encode_pairs(pairs, tokenizers, around)):
         if number < len(rows):
-            links = np.asarray(rows[number], np.int32).reshape(-1, 2)
+            links = rows[number]
             sizes = np.array([len(text.split()) for text in texts])
             wrong = ((links < 0) | (links >= sizes)).any(1)
             if wrong.any():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.alignment.pharaoh import checked_links
 from keras_addnorm.alignment.translation_table import TranslationTable, ibm_model_1
 from keras_addnorm.basics.argument_checks import is_whole, require_int
 from keras_addnorm.basics.errors import ArgumentError
@@ -137,7 +138,7 @@ class Lexicon:
             num_candidates=num_candidates,
         )
         sides = [_ids_of(pair) for pair in _listed(pairs)]
-        places = [np.asarray(row, "int64").reshape(-1, 2) for row in links]
+        places = checked_links(links)
         if len(sides) != len(places):
             raise ArgumentError(
                 "A lexicon is counted from sentence pairs and their links.",

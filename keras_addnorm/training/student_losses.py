@@ -82,7 +82,7 @@ class TokenDistillation:
         weighted_sum: See `MaskedSparseCategoricalCrossentropy`.
 
     Raises:
-        ValueError: If the weight or the temperature is not above 0.
+        ValueError: If the teacher is no model, or the weight or the temperature is not above 0.
 
     Example:
         >>> import numpy as np
@@ -105,6 +105,12 @@ class TokenDistillation:
         pad_id: int = 0,
         weighted_sum: bool = False,
     ) -> None:
+        if not callable(teacher):
+            raise ArgumentError(
+                "A teacher gives logits.",
+                "a model, or a function of inputs and `training`",
+                value=teacher,
+            )
         self.pad_id, self.weighted_sum = checked_pad_id(pad_id), weighted_sum
         for name, value in {"weight": weight, "temperature": temperature}.items():
             if not is_number(value, above=0):

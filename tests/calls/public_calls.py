@@ -14,6 +14,7 @@ import numpy as np
 from wrong_values import NO_CALL, NO_CHOICE, NO_INT, NO_OBJECT, NOTHING
 
 from keras_addnorm import (
+    alignment,
     data,
     decoding,
     diagnostics,
@@ -252,6 +253,24 @@ DECODING = {
             "target_vocabulary_size": (*SIZE, 3),
             "num_candidates": SIZE,
             "iterations": SIZE,
+        },
+    ),
+    "Lexicon.from_links": Call(
+        always(decoding.Lexicon.from_links),
+        given(
+            pairs=LEXICON_PAIRS,
+            links=[[(0, 0)], []],
+            source_vocabulary_size=V,
+            target_vocabulary_size=V,
+        ),
+        {
+            "pairs": (None, 3, "ab", [3], [([1], ["a"])], [([1.5], [1])], [], NOTHING),
+            "links": (None, 3, "ab", [3], [[(0, 0)]], [[(9, 0)], []], [[], []], NOTHING),
+        },
+        {
+            "source_vocabulary_size": (*SIZE, 3),
+            "target_vocabulary_size": (*SIZE, 3),
+            "num_candidates": SIZE,
         },
     ),
     "LongTexts": Call(always(decoding.LongTexts)),
@@ -644,6 +663,7 @@ BATCHES = {
     "bucket_lengths": (3, "a", (), (2.5,), ("a",), (1,), NOTHING),
     "row_share": (None, 3, "ab", (0,), (0, 2.5), (2, 2), (0, 0), (-1, 1), NOTHING),
     "sampling": (3, "a", ["a"], 0.1, NOTHING),
+    "alignments": (3, "ab", [3], [[(0, 0)]], [[(0.5, 0)], []], [[(99, 0)], []], NOTHING),
 }
 BATCHES_RANGE = {
     "tokens_per_batch": SIZE,
@@ -848,6 +868,20 @@ DATA = {
         )
         for name in ("make_training_batches", "make_training_dataset")
     },
+    "align_pieces": Call(
+        always(data.align_pieces),
+        lambda: {"pairs": PAIRS, "tokenizers": tokenizer()},
+        {"pairs": NO_PAIRS, "tokenizers": NO_TOKENIZER},
+    ),
+    "piece_links": Call(
+        always(data.piece_links),
+        lambda: {"pairs": PAIRS, "tokenizers": tokenizer(), "word_links": [[(0, 0)], []]},
+        {
+            "pairs": NO_PAIRS,
+            "tokenizers": NO_TOKENIZER,
+            "word_links": (None, 3, "ab", [3], [[(0, 0)]], [[(9, 0)], []], NOTHING),
+        },
+    ),
     "sentencepiece_pieces": Call(
         always(data.sentencepiece_pieces),
         lambda: {"model": tokenizer().proto},
@@ -871,6 +905,7 @@ TRAINING = {
         {"schedule": NO_CALL},
         {"total_steps": (*SIZE, 3), "cooldown_steps": (*SIZE, 9)},
     ),
+    "GuidedAlignment": Call(always(training.GuidedAlignment), out_of_range={"weight": (0.0, -1.0)}),
     "InverseSquareRootSchedule": Call(
         always(SCHEDULE),
         given(peak_learning_rate=0.1, warmup_steps=2),
@@ -916,6 +951,15 @@ TRAINING = {
         {"schedule": NO_CALL},
         {"batches_per_update": SIZE},
     ),
+    "TokenDistillation": Call(
+        always(training.TokenDistillation),
+        lambda: {"teacher": model()},
+        {"teacher": NO_CALL},
+        {"weight": (0.0, -1.0), "temperature": (0.0, -1.0)},
+    ),
+    "on_eight_bit_grid": Call(
+        always(training.on_eight_bit_grid), lambda: {"matrix": np.eye(2, dtype="float32")}
+    ),
     "TranslationScore": Call(
         always(training.TranslationScore),
         given(sources=["a"], references=["b"], translate=lambda model, texts: texts),
@@ -952,6 +996,11 @@ TRAINING = {
             "references": (*NO_TEXTS, [], ["a", "b"]),
             "tokenizer": (None, 3, "no such", ["a"], NOTHING),
         },
+    ),
+    "sentence_scorer": Call(
+        always(training.sentence_scorer),
+        given(metric="chrf"),
+        {"metric": (None, 3, "no such", ["a"], NOTHING)},
     ),
     "find_learning_rate": Call(
         always(training.find_learning_rate),
@@ -1115,6 +1164,45 @@ DIAGNOSTICS = {
         stops_at=("keras_addnorm.diagnostics.prune.rebuild",),
     ),
 }
+
+NO_LINKS = (None, 3, "0-0", [3], [(0, 0.5)], [(0, 1, 2)], NOTHING)
+NO_ALIGNMENTS = (None, 3, "0-0", [3], [[(0, 0.5)]], {"a": 1}, NOTHING)
+ALIGNMENT = {
+    "align": Call(
+        always(alignment.align),
+        given(pairs=[(["a"], ["b"])]),
+        {"pairs": (None, 3, "ab", ["ab"], [("a", "b")], [(["a"],)], [([[]], ["b"])], NOTHING)},
+        {"ibm_iterations": SIZE, "hmm_iterations": SIZE},
+    ),
+    "format_links": Call(
+        always(alignment.format_links), given(links=[(0, 1)]), {"links": NO_LINKS[1:]}
+    ),
+    "grow_diag_final_and": Call(
+        always(alignment.grow_diag_final_and),
+        given(forward=[(0, 1)], backward=[(0, 1)]),
+        {"forward": NO_LINKS, "backward": NO_LINKS},
+    ),
+    "parse_links": Call(
+        always(alignment.parse_links), given(line="0-0 1-2"), out_of_range={"line": ("0", "a-b")}
+    ),
+    "read_pharaoh": Call(
+        always(alignment.read_pharaoh),
+        lambda: {"path": links_in_a_file()},
+        {"path": ("no such file",)},
+    ),
+    "write_pharaoh": Call(
+        always(alignment.write_pharaoh),
+        lambda: {"path": folder() / "links", "alignments": [[(0, 1)], []]},
+        {"alignments": NO_ALIGNMENTS},
+    ),
+}
+
+
+def links_in_a_file():
+    path = folder() / "links of words"
+    path.write_text("0-0 1-2\n")
+    return path
+
 
 EXPORT_RANGE = {"max_length": SIZE}
 SERVING = {
@@ -1305,6 +1393,7 @@ DISTRIBUTION = {
 CALLS = {
     f"{room}.{name}": call
     for room, calls in (
+        ("alignment", ALIGNMENT),
         ("data", DATA),
         ("decoding", DECODING),
         ("diagnostics", DIAGNOSTICS),

@@ -18,6 +18,7 @@ from wrong_values import wrong_values
 import keras_addnorm
 
 ROOMS = (
+    "alignment",
     "data",
     "decoding",
     "diagnostics",
@@ -112,6 +113,7 @@ LEFT_OUT = {
     "serving.Translation": RESULT,
     "serving.Translator": "load_translator makes it",
     "training.Adam": KERAS,
+    "training.EightBitAdam": KERAS,
     "training.Checkpoints": "test_checkpoints_and_guard",
     "training.LearningRateCurve": RESULT,
     "training.NonFiniteError": RESULT,

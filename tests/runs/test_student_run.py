@@ -139,7 +139,7 @@ def test_a_teacher_teaches_a_student_of_eight_bits(guided, corpus, tmp_path):
         for weight in load_run(directory).model.weights
         if weight.name in ("kernel", "embeddings")
     ]
-    assert len(matrices) == 15
+    assert len(matrices) == 17
     for matrix in matrices:
         whole = matrix * 127 / np.abs(matrix).max()
         assert np.abs(whole - whole.round()).max() < 1e-4

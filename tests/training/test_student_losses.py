@@ -82,9 +82,9 @@ def test_nowhere_to_look_is_no_infinite_loss():
     [
         (lambda: GuidedAlignment(0.0), "above 0"),
         (lambda: GuidedAlignment(float("nan")), "above 0"),
-        (lambda: TokenDistillation(None, weight=-1.0), "`?weight`? of a distillation"),
-        (lambda: TokenDistillation(None, temperature=0.0), "`?temperature`? of a distillation"),
-        (lambda: TokenDistillation(None, pad_id=0.5), "integer label"),
+        (lambda: TokenDistillation(print, weight=-1.0), "`?weight`? of a distillation"),
+        (lambda: TokenDistillation(print, temperature=0.0), "`?temperature`? of a distillation"),
+        (lambda: TokenDistillation(print, pad_id=0.5), "integer label"),
     ],
 )
 def test_what_is_no_weight_is_refused(make, message):
