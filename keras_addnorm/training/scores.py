@@ -124,7 +124,7 @@ def sentence_scorer(
         >>> nearness("The cat sat.", "The cat sat.")
         100.0
         >>> round(nearness("The cat sat.", "The cat sits."), 1)
-    55.2
+        55.2
     """
     if metric not in SENTENCE_METRICS:
         raise ArgumentError(
