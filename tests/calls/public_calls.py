@@ -998,6 +998,11 @@ TRAINING = {
             "tokenizer": (None, 3, "no such", ["a"], NOTHING),
         },
     ),
+    "sentence_scorer": Call(
+        always(training.sentence_scorer),
+        given(metric="chrf"),
+        {"metric": (None, 3, "no such", ["a"], NOTHING)},
+    ),
     "find_learning_rate": Call(
         always(training.find_learning_rate),
         lambda: {"model": model(), "dataset": (inputs(), LABELS), "loss": "mse"},

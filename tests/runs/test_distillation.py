@@ -9,6 +9,7 @@ import pytest
 from keras_addnorm import cli
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.translation import Translation
+from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.directory import write_text
@@ -18,7 +19,13 @@ from keras_addnorm.runs.distillation.distill import distill
 from keras_addnorm.runs.distillation.rows import Rows, write_rows
 from keras_addnorm.runs.distillation.settings import DistillationConfig, student_config
 from keras_addnorm.runs.distillation.stages import Stages
-from keras_addnorm.runs.distillation.teacher import TranslatedText, nearest, open_teacher
+from keras_addnorm.runs.distillation.teacher import (
+    RunTeacher,
+    TranslatedText,
+    nearest,
+    open_teacher,
+)
+from keras_addnorm.runs.text_data import save_tokenizers
 from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.training import sentence_scorer
 
@@ -240,6 +247,28 @@ def test_text_has_no_distribution_over_tokens(tmp_path, corpus, translated):
     config = student_config({"data": str(corpus)})
     with pytest.raises(UserError, match=r"Text has no distribution over tokens. Expected a run"):
         distill(config, DistillationConfig(str(translated), token_level=True), tmp_path / "student")
+
+
+def test_at_token_level_the_student_has_the_teachers_vocabulary_and_its_licence(tmp_path, corpus):
+    own = {"tokenizer.vocabulary_size": 37, "tokenizer.kind": "unigram", "licence": "cc-by-4.0"}
+    taught = student_config({"data": str(corpus), **own})
+    teacher = RunTeacher(RunDirectory(tmp_path / "teacher"), taught)
+    tokenizers = TokenizerPair.train(pairs_of(corpus), **dataclasses.asdict(taught.tokenizer))
+    save_tokenizers(tokenizers, teacher.directory)
+    config = student_config({"data": str(corpus), "split": "train[:9]", "target_column": "2"})
+    settings = DistillationConfig(str(teacher.directory.path), token_level=True)
+    directory = RunDirectory(tmp_path / "student")
+    found = module._student(config, settings, teacher, directory, tmp_path / "text")
+    assert TokenizerPair.load(directory.tokenizer) == tokenizers
+    assert found == config.replace(
+        {
+            **own,
+            "data": str(tmp_path / "text"),
+            "split": "train",
+            "target_column": "",
+            "training.teacher": settings.teacher,
+        }
+    )
 
 
 @pytest.mark.parametrize(

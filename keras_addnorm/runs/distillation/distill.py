@@ -54,8 +54,8 @@ from keras_addnorm.runs.trained_run import require_model_config
 
 EIGHT_BITS = "eight_bits"
 """The folder of the run with weights of eight bits, in that of the student."""
-# Of the student's rate: it is a fine-tuning.
-_SLOWER = 4
+# As in decision record 0027.
+_RATE_OF_EIGHT_BITS = 0.0003
 
 
 def distill(
@@ -239,13 +239,13 @@ def _eight_bits(
     student: RunConfig, settings: DistillationConfig, directory: RunDirectory
 ) -> RunConfig:
     """The configuration of the fine-tuning with weights of eight bits."""
-    training = student.training
     return student.replace(
         {
             "training.start_from": str(directory.path),
             "training.eight_bits": True,
             "training.epochs": settings.eight_bits,
-            "training.peak_learning_rate": training.peak_learning_rate / _SLOWER,
+            "training.schedule": "constant",
+            "training.peak_learning_rate": _RATE_OF_EIGHT_BITS,
             "training.cooldown_epochs": 0,
             "training.average_last": 1,
             "training.ema": 0.0,
