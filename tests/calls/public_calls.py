@@ -326,6 +326,10 @@ DECODING = {
         {"lexicon": NO_OBJECT},
         {"size": (3, V + 1)},
     ),
+    "SpecialIds": Call(
+        always(decoding.SpecialIds),
+        out_of_range={"pad_id": (-1, 2), "start_id": (-1,), "end_id": (-1, 0)},
+    ),
     "constraints.get": Call(
         always(decoding.constraints.get),
         given(identifier={"name": "no_repeat_ngram", "size": 2}),

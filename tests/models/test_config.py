@@ -122,7 +122,6 @@ OVERRIDES = {
     "embedding_scale": 1.5,
     "embedding_norm": "layer_norm",
     "start_embedding": "zeros",
-    "self_attention": {"name": "average_attention", "intermediate_dim": 11},
 }
 
 
