@@ -224,8 +224,10 @@ def require_room(
 ) -> None:
     """Refuses a disk without room for all files of the training."""
     weights = 4 * model.count_params()
-    # The weights, Adam's two moments, the moving average, the accumulated gradients.
-    checkpoint = weights * (3 + (training.ema > 0) + (training.batches_per_update > 1))
+    # The weights, Adam's two moments, the moving average, the accumulated gradients, what rounding
+    # has left over.
+    more = (training.ema > 0) + (training.batches_per_update > 1) + training.eight_bits
+    checkpoint = weights * (3 + more)
     files = max(training.keep_last, training.average_last) + 3  # Two inside of epochs, one half.
     whole = checkpoint * files + weights * (training.keep_best + 2)
     # What is there from before is part of it, but a new file is written before an old one goes.
