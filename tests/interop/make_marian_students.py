@@ -8,7 +8,8 @@ With three arguments, a model, its vocabulary and a list of lines in JSON, it wr
 outputs and scores to the standard output, in JSON: Marian and TensorFlow crash in one process.
 
 It makes a SentencePiece model, an SSRU and an average-attention model as `.npz`, a binary
-shortlist, and `marian.json`: for 200 sentences Marian's greedy output, for some of them the log-probability of
+shortlist, and `marian.json`: for 200 sentences Marian's greedy output, for some of them the
+log-probability of
 each token, and the SHA-256 of what `marian-conv` makes of the first model as a float32 `.bin`,
 without the settings, which it writes anew.
 """
