@@ -1,5 +1,5 @@
 // Translates lines with Bergamot's engine: node bergamot.cjs WORKER.js FOLDER < lines > lines
-// FOLDER holds model.bin, lex.bin, vocab.spm and config.json, as the engine's settings.
+// FOLDER holds model.bin, lex.bin, vocab.spm and engine.json, as the engine's settings.
 const {readFileSync} = require('node:fs');
 const {join, resolve} = require('node:path');
 const {Worker} = require('node:worker_threads');
@@ -38,7 +38,7 @@ async function main() {
     model: buffer('model.bin'),
     shortlist: buffer('lex.bin'),
     vocabs: [buffer('vocab.spm')],
-    config: JSON.parse(readFileSync(join(folder, 'config.json'), 'utf-8')),
+    config: JSON.parse(readFileSync(join(folder, 'engine.json'), 'utf-8')),
   });
   const lines = readFileSync(0, 'utf-8').trimEnd().split('\n');
   const texts = lines.map(text => ({text, html: false, qualityScores: false}));

@@ -223,7 +223,7 @@ def test_the_engine_does_what_eight_bits_do(translate_in_engine, corpus, tmp_pat
     assert cli.main(["train", str(run), *places, *flags]) == 0
     folder = tmp_path / "engine"
     assert cli.main(["export", str(run), str(folder), "--format", "bergamot"]) == 0
-    (folder / "config.json").write_text('{"gemm-precision": "int8shiftAlphaAll"}')
+    (folder / "engine.json").write_text('{"gemm-precision": "int8shiftAlphaAll"}')
     lines = lines_of(corpus, "train.en", 1000)
     found = translate_in_engine(folder, lines)
     expected = simulated(folder, lines, 128)
@@ -234,7 +234,7 @@ def test_the_engine_does_what_eight_bits_do(translate_in_engine, corpus, tmp_pat
     shorter = tmp_path / "shorter"
     flags = ["--format", "bergamot", "--shortlist", "200"]
     assert cli.main(["export", str(run), str(shorter), *flags]) == 0
-    (shorter / "config.json").write_text((folder / "config.json").read_text())
+    (shorter / "engine.json").write_text((folder / "engine.json").read_text())
     same = sum(a == b for a, b in zip(translate_in_engine(shorter, lines), found, strict=True))
     assert same >= 0.95 * len(lines)
 
@@ -245,7 +245,7 @@ def test_without_samples_the_engine_measures_each_batch(translate_in_engine, cor
     model = our_model(tokenizer, self_attention="average_attention", scheme="post_ln")
     lexicon = Lexicon(np.zeros((211, 1), int), np.zeros((211, 1)), np.full(211, 1e6))
     folder = export_bergamot(model, tokenizer, tmp_path / "engine", lexicon=lexicon)
-    (folder / "config.json").write_text('{"gemm-precision": "int8shiftAll"}')
+    (folder / "engine.json").write_text('{"gemm-precision": "int8shiftAll"}')
     found = translate_in_engine(folder, lines)
     assert len(found) == len(lines)
 

@@ -133,7 +133,9 @@ def _layer(config: Seq2SeqConfig, side: str, index: int, is_pre: bool) -> Iterat
                 bias = f"{ours}.self_attention.{part}.bias"
                 yield Row((bias,), f"{theirs}_{prefix}_b{weight}", (ONE_ROW,))
         add_norm = f"{ours}.self_attention_add_norm.{slot}"
-        yield from _norm(config.norm, add_norm, f"{theirs}_{prefix}_ffn_ln", suffix)
+        # Only of a recurrence are the norms before and behind called otherwise.
+        place = "" if is_pre and prefix == "rnn" else "_ffn"
+        yield from _norm(config.norm, add_norm, f"{theirs}_{prefix}{place}_ln", suffix)
     for name, their_name in attentions:
         for part, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
             projection = f"{ours}.{name}.{part}_projection"
