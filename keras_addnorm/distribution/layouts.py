@@ -40,7 +40,8 @@ def model_parallel_layout(
     | the feed-forward's second projection | rows |
     | embeddings, the bias of tied logits; `vocabulary_projection` | the vocabulary |
 
-    All else (norms, the biases of output projections, learned positions) lies on every device. The
+    All else (norms, the biases of output projections, learned positions, SSRU's projections and the
+    gates of average attention) lies on every device. The
     optimiser's moments lie where their weights lie. Heads, key/value heads, the intermediate width
     and the vocabulary have to be multiples of the axis' size: `require_divisible` checks it.
 

@@ -91,7 +91,7 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
     Example:
     ```python
     from keras import ops
-    from keras_addnorm.layers import RecurrentSelfAttention, TransformerDecoderLayer, self_attention
+    from keras_addnorm.layers import RecurrentSelfAttention
 
     class Previous(RecurrentSelfAttention):  # Gives the vector before; padding is read as well.
         def build(self, x_shape):
@@ -108,9 +108,9 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
             state = ops.zeros_like(x[:, 0]) if state is None else state
             return ops.concatenate([state[:, None], x[:, :-1]], axis=1), x[:, -1]
 
-    self_attention.register("previous", Previous)
-    layer = TransformerDecoderLayer(num_heads=2, intermediate_dim=8, self_attention="previous")
-    y = layer(ops.ones((1, 3, 4)))  # (1, 3, 4)
+    layer = Previous()
+    layer.build((1, 3, 4))
+    y, cache = layer(ops.ones((1, 3, 4)), cache=layer.empty_cache(1, 3), cache_update_index=0)
     ```
     """
 

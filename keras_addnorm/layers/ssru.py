@@ -103,8 +103,8 @@ class SSRU(RecurrentSelfAttention):
     ) -> tuple[Tensor, Tensor]:
         """Read positions from left to right, from the cell `(B, D)` on."""
         dtype = self.recurrence_dtype
-        values = ops.cast(self.cell_projection(x), dtype)
-        forget = ops.sigmoid(ops.cast(self.forget_projection(x), dtype))
+        values, gate = self._project(x)
+        values, forget = ops.cast(values, dtype), ops.sigmoid(ops.cast(gate, dtype))
         terms = (1.0 - forget) * values
         if mask is not None:
             is_real = ops.expand_dims(ops.cast(mask, "bool"), -1)
@@ -112,6 +112,10 @@ class SSRU(RecurrentSelfAttention):
         start = None if state is None else ops.cast(state, dtype)
         cells = ops.cast(linear_recurrence(forget, terms, start), self.compute_dtype)
         return ops.relu(cells), cells[:, -1]
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the new values, and the forget gate before its sigmoid, `(B, T, D)` each."""
+        return self.cell_projection(x), self.forget_projection(x)
 
     def initial_state(self, batch_size: int | Tensor) -> Tensor:
         """Return the cell before the first position, zeros `(B, D)`."""

@@ -366,7 +366,8 @@ class Seq2SeqTransformer(keras.Model):
         Returns:
             Logits for the next token, `(N, V)`, and the updated cache; with
             `return_attention_scores`, last, a list of dicts, one a layer: `"self_attention"`
-            `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`.
+            `(N, H, 1, max_length)`, of no heads for another kind of self-attention, and
+            `"cross_attention"` `(N, H, 1, S)`.
         """
         x, *scores, cache = self.decoder(
             self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index),

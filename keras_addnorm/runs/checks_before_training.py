@@ -32,6 +32,26 @@ def require_consistent(training: TrainingConfig) -> None:
             "Leave one at its default.",
             **given,
         )
+    off_the_grid = {
+        "ema": training.ema > 0,
+        "average_last": training.average_last > 1,
+        "lora_rank": training.lora_rank > 0,
+    }
+    if training.eight_bits and any(off_the_grid.values()):
+        names = [f"training.{name}" for name, is_used in off_the_grid.items() if is_used]
+        raise ArgumentError(
+            "Means of weights, and matrices beside them, do not lie on the grid of eight bits.",
+            f"`training.eight_bits` = false with {' and '.join(f'`{name}`' for name in names)}",
+            "Leave either at its default.",
+            value=True,
+        )
+    if training.guided_alignment and training.subword_sampling:
+        raise ArgumentError(
+            "Alignments belong to the pieces that a text is always split into.",
+            "`training.guided_alignment` or `training.subword_sampling`",
+            "Leave one at 0.",
+            received="both",
+        )
     if training.best_metric in ("val_bleu", "val_chrf") and not training.score_every:
         raise ArgumentError(
             f"Nothing would measure {training.best_metric!r}.",
@@ -204,8 +224,10 @@ def require_room(
 ) -> None:
     """Refuses a disk without room for all files of the training."""
     weights = 4 * model.count_params()
-    # The weights, Adam's two moments, the moving average, the accumulated gradients.
-    checkpoint = weights * (3 + (training.ema > 0) + (training.batches_per_update > 1))
+    # The weights, Adam's two moments, the moving average, the accumulated gradients, what rounding
+    # has left over.
+    more = (training.ema > 0) + (training.batches_per_update > 1) + training.eight_bits
+    checkpoint = weights * (3 + more)
     files = max(training.keep_last, training.average_last) + 3  # Two inside of epochs, one half.
     whole = checkpoint * files + weights * (training.keep_best + 2)
     # What is there from before is part of it, but a new file is written before an old one goes.

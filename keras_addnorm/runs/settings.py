@@ -118,7 +118,7 @@ _FIELDS_OF_THE_MODEL = (
     _field_of_the_model(
         "self_attention",
         str,
-        "what the decoder has for its self-attention; ssru decodes fastest",
+        "self-attention of the decoder; all but the first keep a state of fixed size",
         "multi_head_attention",
         choices=SELF_ATTENTIONS,
     ),
@@ -368,21 +368,6 @@ class TrainingConfig:
                     "alignments",
                     not self.alignments or self.guided_alignment > 0,
                     "none without training.guided_alignment, which reads them",
-                ),
-                Rule(
-                    "guided_alignment",
-                    not (self.guided_alignment and self.subword_sampling),
-                    "0 with training.subword_sampling, which splits texts anew in each epoch",
-                ),
-                Rule(
-                    "eight_bits",
-                    not (self.eight_bits and (self.lora_rank or self.ema)),
-                    "false with training.lora_rank or training.ema, whose weights lie off the grid",
-                ),
-                Rule(
-                    "average_last",
-                    not (self.eight_bits and self.average_last > 1),
-                    "1 with training.eight_bits: a mean of weights lies off the grid",
                 ),
             ],
         )

@@ -332,6 +332,20 @@ def run_pretrained(part, folder, *arguments):
 
 
 @pytest.mark.release
+def test_kinds_of_self_attention_are_timed_beside_attention(tmp_path):
+    path = tmp_path / "figures.json"
+    script = str(ROOT / "benchmarks" / "self_attention.py")
+    run_on("tensorflow", script, "--smoke", "--only", "training", "beam", "--json", str(path))
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    assert list(figures) == [
+        *("training", "training, without XLA", "beam", "beam, without XLA"),
+    ]
+    for part in figures.values():
+        assert list(part) == ["multi_head_attention", "ssru", "average_attention"]
+        assert part["multi_head_attention"]["ratio"] == 1.0 and part["ssru"]["cpu_ratio"] > 0
+
+
+@pytest.mark.release
 def test_schemes_are_timed_beside_pre_ln(tmp_path):
     path = tmp_path / "figures.json"
     script = str(ROOT / "benchmarks" / "schemes.py")

@@ -871,7 +871,8 @@ DATA = {
     "align_pieces": Call(
         always(data.align_pieces),
         lambda: {"pairs": PAIRS, "tokenizers": tokenizer()},
-        {"pairs": NO_PAIRS, "tokenizers": NO_TOKENIZER},
+        # Of no pairs there are no links.
+        {"pairs": [one for one in NO_PAIRS if one != []], "tokenizers": NO_TOKENIZER},
     ),
     "piece_links": Call(
         always(data.piece_links),

@@ -89,6 +89,7 @@ def test_defaults():
 
 
 OVERRIDES = {
+    "self_attention": "ssru",
     "num_encoder_layers": 5,
     "num_decoder_layers": 7,
     "hidden_dim": 15,

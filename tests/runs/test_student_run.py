@@ -40,9 +40,10 @@ def guided(corpus, tmp_path_factory):
         ({"training.temperature": 0.0}, "training.temperature"),
     ],
 )
-def test_settings_that_exclude_each_other_are_refused(corpus, changes, message):
+def test_settings_that_exclude_each_other_are_refused(corpus, tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
-        config(corpus, **changes)
+        train(config(corpus, **changes), tmp_path, **SILENT)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_student_has_post_ln_unless_another_scheme_is_asked_for():

@@ -28,6 +28,7 @@ from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSel
 from keras_addnorm.layers.masks import masked_softmax
 from keras_addnorm.layers.projection import Projection
 from keras_addnorm.layers.shapes import first_size, leading_sizes, size_of
+from keras_addnorm.layers.ssru import SSRU
 
 Tensor = Any
 
@@ -63,11 +64,13 @@ class TFGraphEngine(Engine):
         return TransposedEmbedding
 
     def substitute_for(self, layer: Any) -> Substitute | None:
-        """Fuse QKV projections, and avoid oneDNN."""
+        """Fuse the projections of self-attention and SSRU, and avoid oneDNN."""
         if type(layer) is MultiHeadSelfAttention:
             return fused_self_attention(layer)
         if type(layer) is MultiHeadCrossAttention:
             return Substitute(GraphCrossAttention)
+        if type(layer) is SSRU:
+            return fused_ssru(layer)
         return None
 
     def open_sizes(self, source_ids: Tensor) -> Tensor:
@@ -287,6 +290,38 @@ class GraphCrossAttention(MultiHeadCrossAttention):
 
     def _weights(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return _weights_without_onednn(self, logits, mask)
+
+
+class FusedSSRU(SSRU):
+    """A view of an SSRU with one product for values and gate, as that of `FusedSelfAttention`.
+
+    It has these attributes besides the layer's own: `kernel`, `(D, 2 D)`, and `gate_bias`, or
+    `None`.
+    """
+
+    kernel: Tensor
+    gate_bias: Tensor | None
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = ops.matmul(ops.reshape(ops.cast(x, self.kernel.dtype), (-1, x.shape[-1])), self.kernel)
+        values, gate = ops.split(y, 2, axis=-1)
+        gate = gate if self.gate_bias is None else ops.add(gate, self.gate_bias)
+        shape = (*leading_sizes(x, 2), x.shape[-1])
+        return ops.reshape(values, shape), ops.reshape(gate, shape)
+
+
+def fused_ssru(layer: SSRU) -> Substitute | None:
+    """Return the substitute of an SSRU; none of a quantised one, which has separate scales."""
+    projections = [layer.cell_projection, layer.forget_projection]
+    if any(one.quantization_mode for one in projections):
+        return None
+    dtype = layer.compute_dtype
+    kernel = ops.concatenate([ops.cast(one.kernel, dtype) for one in projections], axis=1)
+    bias = layer.forget_projection.bias
+    return Substitute(
+        FusedSSRU,
+        {"kernel": kernel, "gate_bias": None if bias is None else ops.cast(bias, dtype)},
+    )
 
 
 def fused_self_attention(layer: MultiHeadSelfAttention) -> Substitute:
