@@ -16,6 +16,7 @@ from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Lexicon, translate
+from keras_addnorm.decoding.checks import listed, require_type
 from keras_addnorm.interop.families.marian_npz import SETTINGS, MarianTensors
 from keras_addnorm.interop.families.marian_settings import HEAD, as_yaml
 from keras_addnorm.interop.families.marian_shortlist import write_shortlist
@@ -122,6 +123,9 @@ def export_bergamot(
     tokenizers = TokenizerPair.of(tokenizer)
     require_vocabularies(model.config, tokenizers)
     _check_widths(model)
+    samples = [require_type("A sample", text, str) for text in listed("Samples", samples)]
+    if lexicon is not None:
+        require_type("A lexicon", lexicon, Lexicon)
     merged = merge_lora(model)
     vocabularies = [MarianVocabulary.of(each) for each in (tokenizers.source, tokenizers.target)]
     tensors = MarianTensors.of(merged, vocabularies)

@@ -1284,6 +1284,21 @@ SERVING = {
 }
 
 INTEROP = {
+    "export_bergamot": Call(
+        always(interop.export_bergamot),
+        lambda: {
+            "model": model(hidden_dim=64, intermediate_dim=64, share_embeddings=True),
+            "tokenizer": tokenizer(),
+            "directory": folder() / "other",
+        },
+        {
+            "model": NO_MODEL,
+            "tokenizer": (*NO_TOKENIZER, data.ByteTokenizer()),
+            "samples": (None, 3, "ab", [3], NOTHING),
+            "lexicon": NO_OBJECT,
+        },
+        stops_at=("keras_addnorm.interop.bergamot.merge_lora",),
+    ),
     "export_ctranslate2": Call(
         always(interop.export_ctranslate2),
         lambda: {"model": model(), "tokenizer": tokenizer(), "directory": folder() / "other"},
