@@ -9,8 +9,8 @@ outputs and scores to the standard output, in JSON: Marian and TensorFlow crash 
 
 It makes a SentencePiece model, an SSRU and an average-attention model as `.npz`, a binary
 shortlist, and `marian.json`: for 200 sentences Marian's greedy output, for some of them the
-log-probability of each token, and the SHA-256 of what `marian-conv` makes of the first model as a float32 `.bin`,
-without the settings, which it writes anew.
+log-probability of each token, and the SHA-256 of what `marian-conv` makes of the first model as a
+float32 `.bin`, without the settings, which it writes anew.
 """
 
 import contextlib
