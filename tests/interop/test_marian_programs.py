@@ -171,7 +171,8 @@ def test_marian_reads_models_of_our_own(marian, corpus, tmp_path, cell, scheme):
         ids = {"source": np.array([[*source, 0]]), "target": np.array([[pad, *target]])}
         ours = marian_formula.log_softmax(to_numpy(read.model(ids))[0].astype("float64"))
         ours = ours[range(len(target) + 1), [*target, 0]][: len(scores)]
-        np.testing.assert_allclose(ours, scores, rtol=0, atol=2e-5)
+        # Random numbers and over a hundred steps; Marian writes five decimals.
+        np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-4)
 
 
 def simulated(folder, lines, longest):
