@@ -108,19 +108,19 @@ def main(arguments=None):
         "reports",
         nargs="*",
         metavar="TIER=FILE",
-        help="JUnit reports of tiers; without any, the tiers are run",
+        help="JUnit reports, one or several of a tier; without any, the tiers are run",
     )
     parser.add_argument("--output", type=pathlib.Path, default=PAGE, help="default: %(default)s")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        reports = dict(report.split("=", 1) for report in given.reports if "=" in report)
-        if len(reports) != len(given.reports):
-            parser.error("a report is TIER=FILE, such as slow=report.xml, one for each tier")
+        if any("=" not in report for report in given.reports):
+            parser.error("a report is TIER=FILE, such as slow=report.xml")
+        reports = [report.split("=", 1) for report in given.reports]
         if not reports:
-            reports = {tier: os.path.join(folder, f"{tier}.xml") for tier in TIERS}
-            for tier, path in reports.items():
+            reports = [(tier, os.path.join(folder, f"{tier}.xml")) for tier in TIERS]
+            for tier, path in reports:
                 run_tier(tier, path)
-        cases = [case for tier, path in reports.items() for case in read_report(tier, path)]
+        cases = [case for tier, path in reports for case in read_report(tier, path)]
     given.output.write_text(page(cases), encoding="utf-8")
 
 
