@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.layers.adapted import LayerOfLayers
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.projection import (
@@ -19,7 +20,6 @@ from keras_addnorm.layers.projection import (
     get_inner_norm,
     require_hidden_dim,
 )
-from keras_addnorm.layers.shapes import ShapeOfInput
 
 Tensor = Any
 
@@ -80,7 +80,7 @@ def get_activation(name: str) -> Activation:
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class FeedForward(ShapeOfInput):
+class FeedForward(LayerOfLayers):
     """`act(x W1 + b1) W2 + b2`; gated: `(act(x Wg + bg) * (x W1 + b1)) W2 + b2`.
 
     Args:
@@ -184,6 +184,10 @@ class FeedForward(ShapeOfInput):
             h = self.inner_norm(h, padding_mask=padding_mask, training=training)
         # (B, T, F) -> (B, T, D)
         return self.output_projection(h)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Return the shape of the input."""
+        return input_shape
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -31,6 +31,8 @@ from keras_addnorm.runs.weight_files import save_loaded_weights
 
 # They follow from the tokenizers.
 _SIZES_OF_VOCABULARIES = ("source_vocabulary_size", "target_vocabulary_size")
+# What `max_length_factor` adds to its share of the source: room for the end.
+_ONE_MORE = 1
 # A preset has them, with other values.
 _SIZES = (
     *("num_encoder_layers", "num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads"),
@@ -99,7 +101,7 @@ def import_pretrained(
                 "licence": loaded.licence or "",
                 "tokenizer": _tokenizer_settings(tokenizers),
                 "model": _model_settings(loaded.model.config),
-                "evaluation": _evaluation_settings(loaded.generation),
+                "evaluation": _evaluation_settings(loaded.generation, loaded.model.config),
             }
         ).replace(settings or {})
         config.require_codes()
@@ -112,7 +114,7 @@ def import_pretrained(
             if loaded.generation.shortlist is not None:
                 loaded.generation.shortlist.lexicon.save(directory.lexicon)
     search = loaded.generation
-    not_followed = (*search.not_followed, *_lost(search, loaded.model.config))
+    not_followed = (*search.not_followed, *_lost(search))
     return dataclasses.replace(
         loaded,
         tokenizers=tokenizers,
@@ -136,17 +138,13 @@ def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
     return "\n".join([*lines, f"Run: {path}"])
 
 
-def _lost(search: GenerationSettings, config: Seq2SeqConfig) -> Iterator[str]:
+def _lost(search: GenerationSettings) -> Iterator[str]:
     """The settings of a search that a run has no place for."""
     if isinstance(search.strategy, Sample):
         yield "do_sample = True"
     for constraint in search.constraints:
-        if isinstance(constraint, ForbiddenTokens):
-            never = config.special_ids.never_generated
-            if tokens := [token for token in constraint.tokens if token not in never]:
-                yield f"bad_words_ids = {tokens!r:.60}"
-        if isinstance(constraint, MaxLength):
-            yield f"{constraint}"
+        if isinstance(constraint, MaxLength) and constraint.length != _ONE_MORE:
+            yield f"at most {constraint.length} tokens, and {constraint.source_factor} a source's"
 
 
 def _tokenizer_settings(tokenizers: TokenizerPair) -> dict[str, Any]:
@@ -171,7 +169,7 @@ def _model_settings(config: Seq2SeqConfig) -> dict[str, Any]:
     }
 
 
-def _evaluation_settings(search: GenerationSettings) -> dict[str, Any]:
+def _evaluation_settings(search: GenerationSettings, config: Seq2SeqConfig) -> dict[str, Any]:
     found: dict[str, Any] = {"num_beams": 1, "max_length": search.max_length}
     strategy = search.strategy
     found["beam_stopping"] = next(
@@ -189,4 +187,10 @@ def _evaluation_settings(search: GenerationSettings) -> dict[str, Any]:
             found["min_length"] = min(constraint.length, search.max_length)
         if isinstance(constraint, NoRepeatNgram):
             found["no_repeat_ngram"] = constraint.size
+        if isinstance(constraint, MaxLength) and constraint.length == _ONE_MORE:
+            found["max_length_factor"] = constraint.source_factor
+        if isinstance(constraint, ForbiddenTokens):
+            # Those that a search never writes anyway are none that anybody forbade.
+            never = config.special_ids.never_generated
+            found["forbidden_ids"] = [token for token in constraint.tokens if token not in never]
     return found

@@ -427,11 +427,21 @@ class EvaluationConfig:
         "length limit of a translation in tokens; by default the model's max_length",
         minimum=1,
     )
+    max_length_factor: float = setting(
+        0.0,
+        "a translation has at most so many tokens for each token of its source, and one more; 0 = "
+        "as many as max_length says",
+        known_as=("max-length-factor",),
+        minimum=0,
+    )
     min_length: int = setting(
         0, "tokens that a translation has at least, its end included; 0 = any number", minimum=0
     )
     no_repeat_ngram: int = setting(
         0, "no N tokens in a row come twice in a translation; 0 = they may", minimum=0
+    )
+    forbidden_ids: tuple[int, ...] = setting(
+        (), "ids of tokens that no translation holds", known_as=("bad-words-ids",), minimum=0
     )
     shortlist: int = setting(
         0,
@@ -488,7 +498,10 @@ class EvaluationConfig:
         rules = {
             "min_length": {"length": self.min_length},
             "no_repeat_ngram": {"size": self.no_repeat_ngram},
+            "forbidden_tokens": {"tokens": self.forbidden_ids},
         }
+        if self.max_length_factor:
+            rules["max_length"] = {"length": 1, "source_factor": self.max_length_factor}
         knows_language = {} if self.splitting == "none" else {"language": language}
         return Search(
             Beam(self.num_beams, penalty, num_return, stopping) if is_beam else Greedy(penalty),
@@ -648,6 +661,7 @@ _LATER = {
     *(f"training.{name}" for name in ("distillation", "temperature", "eight_bits")),
     *(f"evaluation.{name}" for name in ("length_penalty_kind", "beam_stopping", "min_length")),
     *(f"evaluation.{name}" for name in ("no_repeat_ngram", "splitting", "bleu_tokenizer")),
+    *(f"evaluation.{name}" for name in ("max_length_factor", "forbidden_ids")),
 }
 
 

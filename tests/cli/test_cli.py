@@ -65,7 +65,7 @@ def _flags(name):
 def test_a_command_offers_only_what_means_something_to_it():
     search = {"--num-beams", "--length-penalty", "--max-length", "--shortlist", "--splitting"}
     search |= {"--length-penalty-kind", "--beam-stopping"}
-    rules = {"--min-length", "--no-repeat-ngram"}
+    rules = {"--min-length", "--no-repeat-ngram", "--forbidden-ids", "--max-length-factor"}
     expected = {
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
         | {"--bleu-tokenizer", "--no-verify", "--reference"},

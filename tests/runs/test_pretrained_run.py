@@ -11,7 +11,7 @@ import pytest
 
 from keras_addnorm import cli, serving
 from keras_addnorm.basics.tensors import to_numpy
-from keras_addnorm.decoding import AveragePenalty, Beam
+from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens
 from keras_addnorm.interop import load_pretrained, make_random_folder
 from keras_addnorm.runs import RunConfig, UserError
 from keras_addnorm.runs.directory import RunDirectory
@@ -111,8 +111,11 @@ def test_what_a_run_searches_without_is_said(tmp_path):
     loaded = import_pretrained(str(folder), tmp_path / "run")
     said = summary("opus", loaded, tmp_path / "run")
     assert "Not followed in searches: do_sample = True." in said
-    # The end is no bad word, as in transformers.
-    assert "Not followed in searches: bad_words_ids = [5, 7]." in said
+    # The end is no bad word, as in transformers; the others are a setting of the run.
+    assert said.count("Not followed") == 1
+    evaluation = RunDirectory(tmp_path / "run").read_config().evaluation
+    assert evaluation.forbidden_ids == (5, 7)
+    assert ForbiddenTokens((5, 7)) in evaluation.search().constraints
 
 
 def test_what_a_folder_does_not_say(tmp_path, monkeypatch):

@@ -20,8 +20,10 @@ OTHER = {
     "length_penalty_kind": "average",
     "beam_stopping": next(name for name in BEAM_STOPPINGS if name != DEFAULT.beam_stopping),
     "max_length": 7,
+    "max_length_factor": 1.5,
     "min_length": 2,
     "no_repeat_ngram": 5,
+    "forbidden_ids": (3,),
     "shortlist": 11,
     "splitting": "long_texts",
     "batch_size": 13,
@@ -94,10 +96,12 @@ def test_a_setting_is_inside_of_an_export_or_in_the_note(exported, name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_flags_that_a_format_takes_are_those_that_it_has_inside(exported, capsys, name):
     for setting in SEARCH_SETTINGS:
-        flags = (f"--{setting.replace('_', '-')}", str(OTHER[setting]))
+        value = OTHER[setting]
+        values = value if isinstance(value, tuple) else (value,)
+        flags = (f"--{setting.replace('_', '-')}", *map(str, values))
         if setting in FORMATS[name].search:
             given, note = exported(name, {}, *flags)
-            assert (given, note) == exported(name, {f"evaluation.{setting}": OTHER[setting]})
+            assert (given, note) == exported(name, {f"evaluation.{setting}": value})
         else:
             with pytest.raises(AssertionError):
                 exported(name, {}, *flags)

