@@ -14,6 +14,7 @@ from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.distillation import distill as module
+from keras_addnorm.runs.distillation import progress
 from keras_addnorm.runs.distillation.backward import kept
 from keras_addnorm.runs.distillation.distill import distill
 from keras_addnorm.runs.distillation.rows import Rows, write_rows
@@ -204,6 +205,29 @@ def test_a_lost_list_of_stages_is_no_other_student(tmp_path, corpus, translated)
     directory.model.write_text("{}")
     with pytest.raises(UserError, match=r"Expected pairs 'unknown', teacher 'unknown'"):
         make_corpus(config, settings, directory)
+
+
+def test_the_first_batch_says_how_much_time_is_left(monkeypatch):
+    class Translated:
+        total, is_full, done = 300, False, 7
+
+        def count_done(self):
+            return self.done
+
+    clock, said, portions = [0.0], [], Translated()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with progress.filling(portions, said.append) as done:
+        # A call a second, as while other processes work: the first batch compiles.
+        for second in range(1, 200):
+            clock[0] += 1
+            if second >= 50:
+                portions.done = 7 + 20 + (second - 50) * 2
+            done()
+    bar = "Translating: [=                   ] 27 of 300 texts, 0.4 texts/s, 11 min 22 s left"
+    assert said[:2] == ["7 of 300 texts are there already.", bar]
+    # Later the time of the first batch is left out: (300 - 147) / 2 seconds.
+    assert said[2].endswith("147 of 300 texts, 2.0 texts/s, 1 min 16 s left")
+    assert len(said) == 4
 
 
 def parsed(*arguments):
