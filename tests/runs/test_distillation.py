@@ -224,7 +224,7 @@ def test_the_first_batch_says_how_much_time_is_left(monkeypatch):
                 portions.done = 7 + 20 + (second - 50) * 2
             done()
     bar = "Translating: [=                   ] 27 of 300 texts, 0.4 texts/s, 11 min 22 s left"
-    assert said[:2] == ["7 of 300 texts are there already.", bar]
+    assert said[:2] == ["7 of 300 texts are there already.", f"{bar}, compiling included"]
     # Later the time of the first batch is left out: (300 - 147) / 2 seconds.
     assert said[2].endswith("147 of 300 texts, 2.0 texts/s, 1 min 16 s left")
     assert len(said) == 4
@@ -283,6 +283,8 @@ def test_at_token_level_the_student_has_the_teachers_vocabulary_and_its_licence(
     settings = DistillationConfig(str(teacher.directory.path), token_level=True)
     directory = RunDirectory(tmp_path / "student")
     found = module._student(config, settings, teacher, directory, tmp_path / "text")
+    assert not directory.path.exists()
+    module._take_tokenizers(teacher, directory)
     assert TokenizerPair.load(directory.tokenizer) == tokenizers
     assert found == config.replace(
         {
@@ -299,7 +301,7 @@ def test_at_token_level_the_student_has_the_teachers_vocabulary_and_its_licence(
     "wrong, message",
     [
         ({"teacher": ""}, "distillation.teacher must be a run directory"),
-        ({"n_best": 9}, "distillation.n_best must be at most distillation.beams = 8"),
+        ({"n_best": 9}, "distillation.n_best must be at most beams, which is 8"),
         ({"drop_worst": 1.0}, "distillation.drop_worst must be at least 0 and below 1"),
         ({"processes": 0}, "distillation.processes must be at least 1"),
         ({"monolingual": "more.en"}, "distillation.monolingual must be a list of texts"),

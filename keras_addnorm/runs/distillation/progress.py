@@ -12,6 +12,7 @@ from keras_addnorm.runs.portions import Portions
 from keras_addnorm.runs.terminal import StatusLine, bar
 
 _SECONDS_BETWEEN_LINES = 60.0
+_SECONDS_WORTH_A_LINE = 10.0
 
 
 @contextlib.contextmanager
@@ -41,9 +42,11 @@ def filling(portions: Portions[Any], say: Callable[[str], None]) -> Iterator[Cal
             is_steady = count > first_count > before
             since, known = (first_time, first_count) if is_steady else (started, before)
             line = bar(count, portions.total, now - since, known)
+            line += ", compiling included" * (not is_steady and count > before)
+            left = (now - since) * (portions.total - count) / max(count - known, 1)
             if status.is_watched:
                 status.show(line)
-            elif count > before:
+            elif count > before and (said > -math.inf or left > _SECONDS_WORTH_A_LINE):
                 said = now
                 say(line)
             if first_count == before:

@@ -38,7 +38,14 @@ class Stages:
         self._path = self.folder / _NAME
         self._manifest = Manifest(self.folder)
 
-    def begin(self, name: str, made_from: Mapping[str, Any], *, is_text: bool = True) -> Path:
+    def begin(
+        self,
+        name: str,
+        made_from: Mapping[str, Any],
+        *,
+        is_text: bool = True,
+        place: Path | None = None,
+    ) -> Path:
         """Returns the place of a stage, which is as a killed process has left it, or empty.
 
         What was made from something else is removed, and that is said. Text that the student has
@@ -48,6 +55,7 @@ class Stages:
             name: The stage.
             made_from: All that decides what comes out, as JSON has it.
             is_text: Whether the student is trained on what comes out.
+            place: Its folder, where that is not the one of its name.
 
         Returns:
             A folder, which may not exist yet.
@@ -55,7 +63,7 @@ class Stages:
         Raises:
             UserError: If the student is trained on what was made from something else.
         """
-        place, known = self.folder / name, self._read()
+        place, known = place or self.folder / name, self._read()
         before, now = known.get(name, {}), dict(made_from)
         if before == now:
             return place
