@@ -174,12 +174,11 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
             raise _difference(problem, remedy, key, before[key], now[key])
     links_of, chosen = (side["training"]["alignments"] for side in (before, now))
     if directory.alignments.exists() and links_of != chosen:
-        raise _difference(
-            f"{str(directory.path)!r} holds a run with the links of its word alignments.",
+        raise ArgumentError(
+            f"{str(directory.path)!r} has links of its pairs already, from other word alignments.",
+            f"`training.alignments` = {links_of!r}" if links_of else "no `training.alignments`",
             "Choose another run directory, or leave the setting as it was.",
-            "training.alignments",
-            links_of,
-            chosen,
+            value=chosen,
         )
     if directory.has_checkpoints():
         _require_same_optimizer(before["training"], now["training"], directory)

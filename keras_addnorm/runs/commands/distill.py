@@ -78,9 +78,12 @@ def _check(options: argparse.Namespace) -> _Chosen:
     table = {key.removeprefix(prefix): value for key, value in own.items()}
     student.require_codes()
     if "teacher" not in table:
-        is_there = "it was not made by one" if directory.path.exists() else "there is no such run"
+        reason = "there is no such run"
+        if directory.path.exists():
+            is_begun = directory.distillation.exists()
+            reason = "no settings were accepted yet" if is_begun else "it was not made by one"
         raise ArgumentError(
-            f"There is no distillation in {str(directory.path)!r} to go on with: {is_there}.",
+            f"There is no distillation in {str(directory.path)!r} to go on with: {reason}.",
             "the run directory of one, or `teacher` to begin one",
         )
     return _Chosen(student, DistillationConfig.from_dict(table))

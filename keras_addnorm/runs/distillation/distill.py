@@ -182,10 +182,11 @@ def _make_corpus(
         say(teacher.task(len(pairs)))
     with as_user_errors(), filling(translations, say) as done:
         teacher.fill(translations, path, settings, done)
+    text_from: dict[str, Any] = {"translations": fingerprint(made_from)}
     scores = None
     if settings.backward:
         other = RunDirectory(settings.backward, verify=directory.verify)
-        scored_from = {"translations": fingerprint(made_from), "backward": digest_of_run(other, ())}
+        scored_from = {**text_from, "backward": digest_of_run(other, ())}
         scores = Portions[backward.Pair](stages.begin("scores", scored_from), len(pairs))
         if not scores.is_full:
             say(f"The backward model {settings.backward} scores them.")
@@ -198,12 +199,11 @@ def _make_corpus(
         }
         with as_user_errors(), filling(scores, say) as done:
             fill_in_processes(backward.score_share, job, scores, settings.processes, done)
-        made_from = {**scored_from, "drop_worst": settings.drop_worst}
+        text_from = {**scored_from, "drop_worst": settings.drop_worst}
     usual = TextNoise(seed=config.training.seed)
     noise = usual.scaled(settings.noise)
     held_out = held_out_splits(config)
-    text_from = {
-        "translations": fingerprint(made_from),
+    text_from |= {
         "noise": settings.noise,
         "seed": usual.seed,
         "usual shares of noise": fingerprint(usual.shares),
