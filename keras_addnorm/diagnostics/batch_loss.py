@@ -139,7 +139,8 @@ def _has_loss(model: Any) -> bool:
     """Whether a model that has just run can compute a loss by itself."""
     if not isinstance(model, keras.Model):
         return False
-    if type(model).compute_loss is not keras.Model.compute_loss:
+    usual = (keras.Model.compute_loss, Seq2SeqTransformer.compute_loss)
+    if type(model).compute_loss not in usual:
         return True
     return model.compiled and (model.loss is not None or bool(model.losses))
 

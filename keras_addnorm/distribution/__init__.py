@@ -7,7 +7,7 @@ let several processes train together (JAX). docs/scaling.md says what to start o
 Example:
     >>> from keras_addnorm import distribution
     >>> print(distribution.get("none"))
-    one device
+    one device (CPU)
 """
 
 from keras_addnorm.distribution.devices import ONE_DEVICE, Devices, get

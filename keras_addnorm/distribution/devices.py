@@ -61,7 +61,7 @@ class OneDevice(Devices):
 def _kind_of_device() -> str:
     """CPU, GPU or TPU: where Keras computes when nothing else is asked for."""
     if keras.backend.backend() == "torch":  # For it Keras lists no devices.
-        kind = str(keras.ops.zeros(()).device.type)
+        kind = str(keras.ops.zeros((), dtype="float32").device.type)
     else:
         kind = keras.distribution.list_devices()[0].partition(":")[0]
     return kind.upper()

@@ -134,7 +134,7 @@ class AverageAttention(RecurrentSelfAttention):
         if state is not None:
             sums = sums + ops.expand_dims(ops.cast(state["sum"], dtype), 1)
             counts = counts + ops.expand_dims(state["count"], 1)
-        mean = sums / ops.cast(ops.maximum(counts, 1), dtype)
+        mean = sums / ops.cast(ops.maximum(counts, ops.cast(1, "int32")), dtype)
         mean, sums = ops.cast(mean, self.compute_dtype), ops.cast(sums, self.compute_dtype)
         y = self.feed_forward(mean, padding_mask=mask, training=training)
         kept, new = ops.sigmoid(self.input_gate(x)), ops.sigmoid(self.forget_gate(y))

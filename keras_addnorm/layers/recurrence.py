@@ -79,5 +79,5 @@ def _shift(x: Tensor, distance: int | Tensor, fill: float) -> Tensor:
         return padded[:, : size_of(x, 1)]
     # Padding by a number that is unknown would have an unknown size, which XLA refuses.
     places = ops.arange(size_of(x, 1), dtype="int32") - distance
-    moved = ops.take(x, ops.maximum(places, 0), axis=1)
+    moved = ops.take(x, ops.maximum(places, ops.cast(0, "int32")), axis=1)
     return ops.where(ops.reshape(places >= 0, (-1, 1)), moved, ops.cast(fill, x.dtype))

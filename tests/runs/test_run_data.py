@@ -134,7 +134,7 @@ def test_how_often_a_training_reads_its_text(data, passes, request, monkeypatch)
     pairs = run_pairs(config)
     tokenizers = TokenizerPair.train(pairs.training, vocabulary_size=30)
     counter, devices = _fault_counter(pairs), SimpleNamespace(sums_replicas=False, row_share=(0, 1))
-    training, _ = _datasets(config.training, tokenizers, pairs, counter, devices)
+    training, _ = _datasets(config.training, tokenizers, pairs, None, counter, devices)
     _say_faults(config, pairs, counter, training.report, lambda line: None)
     assert read.count("train") == passes
 
