@@ -1,5 +1,7 @@
 """What a distillation refuses and remembers, and which run of eight bits it keeps."""
 
+import errno
+
 import pytest
 
 from keras_addnorm.basics.errors import UserError
@@ -116,15 +118,18 @@ def test_what_the_training_refuses_is_not_remembered_either(start, student, trai
     assert remembered(student)["training"]["epochs"] == 2
 
 
-def test_a_training_that_has_begun_has_accepted_its_settings(
-    start, student, trainings, monkeypatch
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_training_that_has_begun_has_accepted_its_settings_and_so_does_a_full_disk(
+    start, student, trainings, monkeypatch, has_begun
 ):
     def full(config, directory, **_):
-        trainings(config, directory)
-        raise UserError("The disk is full.")
+        if has_begun:
+            trainings(config, directory)
+            raise UserError("The best epoch is damaged.")
+        raise UserError("The disk is full.") from OSError(errno.ENOSPC, "No space left")
 
     monkeypatch.setattr(module, "train", full)
-    with pytest.raises(UserError, match="The disk"):
+    with pytest.raises(UserError, match="The "):
         start({"training.epochs": 7})
     assert remembered(student)["training"]["epochs"] == 7
 

@@ -11,7 +11,7 @@ from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.data.readers import InputFile
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation.settings import SETTINGS, DistillationConfig
-from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.errors import as_user_errors, is_of_the_machine
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 
 
@@ -67,7 +67,7 @@ def remembered(directory: RunDirectory) -> Iterator[Callable[[str], None]]:
     """Remembers the settings of a distillation, for a second command; not those that are refused.
 
     They are accepted when the student's training has written its own. What is refused before that
-    leaves the settings of the last command as they were.
+    leaves the settings of the last command as they were; a kill or a full disk refuses nothing.
 
     Args:
         directory: The student's run directory.
@@ -85,8 +85,9 @@ def remembered(directory: RunDirectory) -> Iterator[Callable[[str], None]]:
 
     try:
         yield write
-    except UserError:
-        if is_written and _content(directory.config) == of_training:
+    except UserError as error:
+        is_begun = _content(directory.config) != of_training
+        if is_written and not is_begun and not is_of_the_machine(error):
             if before is None:
                 path.unlink()
             else:

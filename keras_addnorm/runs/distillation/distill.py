@@ -142,7 +142,7 @@ def distill(
                 remember(text)
             corpus = _make_corpus(config, distillation, teacher, directory, stages, say)
             remember(text)
-            if student.training.teacher:
+            if distillation.token_level:
                 _take_tokenizers(teacher, directory)
         report = read_report(corpus)
         say(f"{report}: {corpus / TEXT}.")
