@@ -8,7 +8,9 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+import types
+from collections.abc import Iterator, Sequence
 
 from keras_addnorm import __version__
 from keras_addnorm.basics.errors import UserError
@@ -60,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _show_each_line_at_once()
                 with garbage_collection_paused(), StatusLine.saying("Starting TensorFlow ..."):
                     command.prepare()
-            with system_errors_as_user_errors():
+            heard = _sigterm_stops() if command.resumes else contextlib.nullcontext()
+            with heard, system_errors_as_user_errors():
                 command.run(options, checked)
         finally:
             sys.stdout.flush()
@@ -69,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt as stop:
         if hasattr(options, "command") and options.command.resumes:
-            print("\nStopped. The same command goes on at the last checkpoint.", file=sys.stderr)
+            said = "Stopped. What is written is whole, and the same command goes on from there."
+            print(f"\n{said}", file=sys.stderr)
         return getattr(stop, "exit_status", 130)
     except BrokenPipeError:
         # Whoever reads has had enough. What Python still holds back would be an error at the end.
@@ -77,6 +81,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return 0
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, by which schedulers of clusters ask a process to end."""
+
+    exit_status = 128 + signal.SIGTERM
+
+
+@contextlib.contextmanager
+def _sigterm_stops() -> Iterator[None]:
+    """Lets SIGTERM end a block as Ctrl-C does; not if ignored, nor outside the main thread."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(number: int, frame: types.FrameType | None) -> None:
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _show_each_line_at_once() -> None:

@@ -15,7 +15,7 @@ import keras
 
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.progress import duration
+from keras_addnorm.runs.terminal import duration
 from keras_addnorm.runs.weight_files import save_best_weights, save_weights
 from keras_addnorm.training import plot_curves
 from keras_addnorm.training.resume import TrainingPosition

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_addnorm import distribution
+from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices
@@ -15,9 +16,23 @@ from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig, TrainingConfig
+from keras_addnorm.runs.trained_run import require_model_config
 
 # What decides which pairs are trained on.
 _DATA_SETTINGS = ("data", "source", "target", *FILE_SETTINGS, *SPLIT_SETTINGS)
+
+
+def require_trainable(config: RunConfig, directory: RunDirectory) -> Devices:
+    """Refuses what settings and directory tell, before anything is written; finds the devices."""
+    require_same_run(config, directory)
+    if not directory.config.exists():
+        config.require_codes()
+    require_consistent(config.training)
+    require_sampling(config)
+    require_start(config, directory)
+    require_model_config(config)
+    require_alignments(config.training, directory)
+    return usable_devices(config.training)
 
 
 def require_consistent(training: TrainingConfig) -> None:
@@ -52,6 +67,15 @@ def require_consistent(training: TrainingConfig) -> None:
             "Leave one at 0.",
             received="both",
         )
+    for name in ("distillation", "temperature"):
+        chosen, usual = getattr(training, name), getattr(TrainingConfig(), name)
+        if chosen != usual and not training.teacher:
+            raise ArgumentError(
+                "There is no teacher whose distribution over tokens would be learned.",
+                f"`training.{name}={usual}` without `teacher`",
+                "Name a teacher, or leave the setting out.",
+                **{f"training.{name}": chosen},
+            )
     if training.best_metric in ("val_bleu", "val_chrf") and not training.score_every:
         raise ArgumentError(
             f"Nothing would measure {training.best_metric!r}.",
@@ -70,6 +94,23 @@ def require_sampling(config: RunConfig) -> None:
             "`training.subword_sampling` below 1",
             value=sampling,
         )
+
+
+def require_alignments(training: TrainingConfig, directory: RunDirectory) -> None:
+    """Refuses a file of word alignments that cannot be read, unless the run has its links."""
+    if not training.alignments or directory.alignments.exists():
+        return
+    try:
+        with as_user_errors():
+            read_pharaoh(training.alignments)
+    except UserError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise ArgumentError(
+            f"The word alignments cannot be read: {error.__cause__.strerror}.",
+            "a file in Pharaoh's format as `training.alignments`",
+            value=training.alignments,
+        ) from error
 
 
 def require_start(config: RunConfig, directory: RunDirectory) -> None:
@@ -131,6 +172,14 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
             problem = f"{str(directory.path)!r} holds a run with another {key!r}."
             remedy = "Choose another run directory, or leave the setting as it was."
             raise _difference(problem, remedy, key, before[key], now[key])
+    links_of, chosen = (side["training"]["alignments"] for side in (before, now))
+    if directory.alignments.exists() and links_of != chosen:
+        raise ArgumentError(
+            f"{str(directory.path)!r} has links of its pairs already, from other word alignments.",
+            f"`training.alignments` = {links_of!r}" if links_of else "no `training.alignments`",
+            "Choose another run directory, or leave the setting as it was.",
+            value=chosen,
+        )
     if directory.has_checkpoints():
         _require_same_optimizer(before["training"], now["training"], directory)
 

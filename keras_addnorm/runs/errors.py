@@ -92,6 +92,11 @@ def system_errors_as_user_errors(folder: str | Path | None = None) -> Iterator[N
         raise UserError(said) from error
 
 
+def is_of_the_machine(error: UserError) -> bool:
+    """Tells an error of disk or memory, behind which the same command goes on, from a refusal."""
+    return error.__cause__ is not None and _number_of(error.__cause__) in _OF_THE_DISK
+
+
 def _sentence(error: Exception, folder: str | Path | None = None) -> str | None:
     """What is to be said of an error whose cause is the system; `None` for any other."""
     found = _system_error(error, folder)

@@ -8,9 +8,13 @@ of several machines: each takes every n-th.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
 import os
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +30,11 @@ Item = TypeVar("Item")
 
 TEXTS_IN_PORTION = 1024
 """Enough that texts of similar length share batches, and few enough to be sorted in memory."""
+
+# What a kill costs: a batch that would take longer is made smaller. There are two sizes alone, as
+# each is compiled.
+_SECONDS_OF_BATCH = 20.0
+_SMALL_IN_FULL = 4
 
 
 @dataclass(frozen=True)
@@ -104,14 +113,16 @@ class Portions(Generic[Item]):
             compute: Takes a batch of texts; returns the result of each, as JSON has it.
             read: Takes numbers of texts; returns these texts.
             length: The length of a text: those of similar length share a batch.
-            batch_size: The number of texts in a batch.
+            batch_size: The number of texts in a batch. The first ones are smaller, and so are all
+                that would take long, so that a kill costs little.
             share: Which portions to work on.
             done: Is called after each batch.
         """
         Path(self.folder).mkdir(parents=True, exist_ok=True)
+        pace = _Pace(batch_size)
         for number in range(share.number, self.count, share.count):
             if not self._finished(number).exists():
-                self._fill(number, compute, read, length, batch_size, done)
+                self._fill(number, compute, read, length, pace, done)
 
     def count_done(self) -> int:
         """Counts the results that are written."""
@@ -165,19 +176,19 @@ class Portions(Generic[Item]):
         compute: Callable[[Sequence[Item]], Sequence[Any]],
         read: Callable[[range], Sequence[Item]],
         length: Callable[[Item], int],
-        batch_size: int,
+        pace: _Pace,
         done: Callable[[], object],
     ) -> None:
         items = read(self.texts_of(number))
         order = sorted(range(len(items)), key=lambda index: length(items[index]))
         part = self._part(number)
         found = _read_part(part, len(items))
+        left = [index for index in order if index not in found]
         with part.open("ab") as file:
-            for start in range(0, len(order), batch_size):
-                batch = order[start : start + batch_size]
-                if found.keys() >= set(batch):
-                    continue
-                results = compute([items[index] for index in batch])
+            while left:
+                batch, left = left[: pace.size], left[pace.size :]
+                with pace.timed(len(batch)):
+                    results = compute([items[index] for index in batch])
                 rows = list(zip(batch, results, strict=True))
                 file.write(b"".join(_line(row) for row in rows))
                 file.flush()
@@ -187,6 +198,28 @@ class Portions(Generic[Item]):
         with atomic_file(self._finished(number)) as temporary:
             temporary.write_bytes(b"\n".join([*lines, _line(_digest(lines))]))
         part.unlink(missing_ok=True)
+
+
+class _Pace:
+    """The size of the next batch: a small one, until a full one is known to be quick."""
+
+    def __init__(self, batch_size: int) -> None:
+        self._full, self._small = batch_size, max(1, batch_size // _SMALL_IN_FULL)
+        # Of several, as one of them may have compiled.
+        self._seconds_a_text: deque[float] = deque(maxlen=3)
+
+    @property
+    def size(self) -> int:
+        """The number of texts."""
+        fastest = min(self._seconds_a_text, default=math.inf)
+        return self._full if fastest * self._full <= _SECONDS_OF_BATCH else self._small
+
+    @contextlib.contextmanager
+    def timed(self, texts: int) -> Iterator[None]:
+        """Measures a batch of so many texts."""
+        started = time.monotonic()
+        yield
+        self._seconds_a_text.append((time.monotonic() - started) / texts)
 
 
 def fill_in_processes(

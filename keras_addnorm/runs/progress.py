@@ -6,16 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
-
-
-def duration(seconds: float) -> str:
-    """Writes a duration in words, such as `2 h 05 min`, `3 min 20 s` or `8 s`."""
-    seconds = round(seconds)
-    if seconds >= 3600:
-        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
-    if seconds >= 60:
-        return f"{seconds // 60} min {seconds % 60:02d} s"
-    return f"{seconds} s"
+from keras_addnorm.runs.terminal import duration
 
 
 def epoch_line(row: Mapping[str, float], epochs: int, seconds_an_epoch: float | None) -> str:

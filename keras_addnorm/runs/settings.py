@@ -118,7 +118,8 @@ _FIELDS_OF_THE_MODEL = (
     _field_of_the_model(
         "self_attention",
         str,
-        "self-attention of the decoder; all but the first keep a state of fixed size",
+        "self-attention of the decoder; all but the first keep a state of fixed size; by default "
+        "ssru of students",
         "multi_head_attention",
         choices=SELF_ATTENTIONS,
     ),

@@ -57,14 +57,29 @@ class StatusLine:
         self.clear()
 
 
+def duration(seconds: float) -> str:
+    """Writes a duration in words, such as `2 h 05 min`, `3 min 20 s` or `8 s`."""
+    seconds = round(seconds)
+    if seconds >= 3600:
+        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    if seconds >= 60:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds} s"
+
+
 def bar(done: int, total: int | None, seconds: float, before: int = 0) -> str:
     """Writes how far a translation is, of a `total` that may not be known yet.
 
-    Those that were done `before` an earlier process was stopped took none of the `seconds`.
+    Those that were done `before` the clock was started took none of the `seconds`.
     """
     new = done - before
-    speed = f"{new / seconds:,.0f} texts/s" if new and seconds > 0 else "compiling"
+    rate = new / seconds if seconds > 0 else 0.0
+    # Not `0 texts/s` of a slow model.
+    speed = f"{rate:,.{0 if rate >= 10 else 1}f} texts/s" if rate else "compiling"
     if total is None:
         return f"Translating: {done:,} texts, {speed}"
     full = 20 * done // max(total, 1)
-    return f"Translating: [{'=' * full}{' ' * (20 - full)}] {done:,} of {total:,} texts, {speed}"
+    left = f", {duration((total - done) / rate)} left" if rate else ""
+    return (
+        f"Translating: [{'=' * full}{' ' * (20 - full)}] {done:,} of {total:,} texts, {speed}{left}"
+    )

@@ -11,14 +11,7 @@ from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.distribution import is_first
 from keras_addnorm.runs.callback_list import TrainingCallbacks, training_callbacks
-from keras_addnorm.runs.checks_before_training import (
-    require_consistent,
-    require_place_to_go_on,
-    require_same_run,
-    require_sampling,
-    require_start,
-    usable_devices,
-)
+from keras_addnorm.runs.checks_before_training import require_place_to_go_on, require_trainable
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import system_errors_as_user_errors
 from keras_addnorm.runs.optimization import computing_in
@@ -27,7 +20,7 @@ from keras_addnorm.runs.progress import summary
 from keras_addnorm.runs.resuming import has_stopped
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import keep_standard_input
-from keras_addnorm.runs.trained_run import TrainedRun, load_run, require_model_config
+from keras_addnorm.runs.trained_run import TrainedRun, load_run
 from keras_addnorm.runs.weight_files import save_average
 from keras_addnorm.training.guard import NonFiniteError
 
@@ -73,14 +66,7 @@ def train(
     directory.check(directory.config, directory.log, directory.standard_input)
     require_place_to_go_on(directory)
     config = keep_standard_input(config, directory)
-    require_same_run(config, directory)
-    if not directory.config.exists():
-        config.require_codes()
-    require_consistent(config.training)
-    require_sampling(config)
-    require_start(config, directory)
-    require_model_config(config)
-    devices = usable_devices(config.training)
+    devices = require_trainable(config, directory)
     if not is_first():
         say, verbose = _silence, 0
     with _alone_in(directory), computing_in(config.training.precision), devices.scope():

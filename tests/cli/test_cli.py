@@ -6,9 +6,11 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 import types
 from pathlib import Path
 
@@ -559,8 +561,22 @@ def test_u4_only_a_training_goes_on_after_ctrl_c(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("keras_addnorm.serving.load_translator", interrupted)
     for arguments in (["demo"], ["train", "--run-dir", tmp_path]):
         status, _, err = _main(capsys, *arguments)
-        assert (status, "goes on at the last checkpoint" in err) == (130, True)
+        assert (status, "Stopped. What is written is whole" in err) == (130, True)
     assert _main(capsys, "translate", "--model", "some", "text") == (130, "", "")
+
+
+def test_sigterm_stops_with_a_word_what_goes_on(capsys, monkeypatch, tmp_path):
+    def terminated(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr("keras_addnorm.runs.train.train", terminated)
+    monkeypatch.setattr("keras_addnorm.runs.distillation.distill.distill", terminated)
+    distill = ["distill", tmp_path, "--teacher", "some"]
+    for arguments in (["train", "--run-dir", tmp_path], distill):
+        status, _, err = _main(capsys, *arguments)
+        assert (status, "the same command goes on" in err) == (128 + signal.SIGTERM, True)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_u3_a_reader_that_has_enough_is_no_error(capsys, monkeypatch, shouting):

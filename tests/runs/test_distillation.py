@@ -14,6 +14,7 @@ from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.distillation import distill as module
+from keras_addnorm.runs.distillation import progress
 from keras_addnorm.runs.distillation.backward import kept
 from keras_addnorm.runs.distillation.distill import distill
 from keras_addnorm.runs.distillation.rows import Rows, write_rows
@@ -25,6 +26,7 @@ from keras_addnorm.runs.distillation.teacher import (
     nearest,
     open_teacher,
 )
+from keras_addnorm.runs.setting_flags import flags_by_name
 from keras_addnorm.runs.text_data import save_tokenizers
 from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.training import sentence_scorer
@@ -71,8 +73,8 @@ def lines_of(folder, name):
 
 def test_translations_made_elsewhere_become_the_students_text(tmp_path, corpus, known, translated):
     config = student_config({"data": str(corpus)})
-    settings = DistillationConfig(str(translated), noise=0.0)
-    found = make_corpus(config, settings, RunDirectory(tmp_path / "student"))
+    settings, said = DistillationConfig(str(translated), noise=0.0), []
+    found = make_corpus(config, settings, RunDirectory(tmp_path / "student"), said)
     written = list(zip(lines_of(found, "train.en"), lines_of(found, "train.de"), strict=True))
     # Of each source what is near its reference, and of the one without a reference the first.
     expected = [(source, reference[:-1]) for source, reference in known]
@@ -83,6 +85,8 @@ def test_translations_made_elsewhere_become_the_students_text(tmp_path, corpus, 
             assert lines_of(found, f"{name}.{language}") == before
     report = json.loads((found / "report.json").read_text())
     count = len(known) + 1
+    task = f"Of the translations in {translated} one is taken for each of {count} sentences."
+    assert said == [task]
     assert report == {"pairs": count, "written": count, "unusable": 0, "improbable": 0}
 
 
@@ -121,6 +125,8 @@ def test_a_second_start_keeps_what_is_there_and_makes_anew_what_changed(
     assert lines_of(found, "train.en") == text
     # With a student that has learned from it, the text stays.
     directory.model.write_text("{}")
+    with pytest.raises(UserError, match=r"Expected distillation.noise=1.0. Received: dist.*=0.5"):
+        make_corpus(config, DistillationConfig(str(translated), noise=0.5), directory)
     with pytest.raises(UserError, match=r"is trained on text that was made otherwise.*n_best"):
         make_corpus(config, DistillationConfig(str(translated), n_best=1), directory)
     assert lines_of(found, "train.en") == text
@@ -180,6 +186,8 @@ def test_what_cannot_teach_is_refused(tmp_path, corpus):
         return str(caught.value)
 
     assert "keras-addnorm import some/model runs/teacher" in refusal("some/model")
+    for name in ("runs/none", "./none", str(tmp_path / "none")):
+        assert refusal(name).endswith("or a folder or file of translations.")
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "config.json").write_text("{}")
@@ -202,8 +210,31 @@ def test_a_lost_list_of_stages_is_no_other_student(tmp_path, corpus, translated)
         make_corpus(config, settings, directory)
     (directory.distillation / "manifest.json").unlink()
     directory.model.write_text("{}")
-    with pytest.raises(UserError, match=r"Expected pairs 'unknown', teacher 'unknown'"):
+    with pytest.raises(UserError, match=r"Expected the pairs of before, the teacher of before"):
         make_corpus(config, settings, directory)
+
+
+def test_the_first_batch_says_how_much_time_is_left(monkeypatch):
+    class Translated:
+        total, is_full, done = 300, False, 7
+
+        def count_done(self):
+            return self.done
+
+    clock, said, portions = [0.0], [], Translated()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with progress.filling(portions, said.append) as done:
+        # A call a second, as while other processes work: the first batch compiles.
+        for second in range(1, 200):
+            clock[0] += 1
+            if second >= 50:
+                portions.done = 7 + 20 + (second - 50) * 2
+            done()
+    bar = "Translating: [=                   ] 27 of 300 texts, 0.4 texts/s, 11 min 22 s left"
+    assert said[:2] == ["7 of 300 texts are there already.", f"{bar}, compiling included"]
+    # Later the time of the first batch is left out: (300 - 147) / 2 seconds.
+    assert said[2].endswith("147 of 300 texts, 2.0 texts/s, 1 min 16 s left")
+    assert len(said) == 4
 
 
 def parsed(*arguments):
@@ -234,12 +265,30 @@ def test_a_command_has_a_students_defaults_and_later_what_it_began_with(
     assert others == dataclasses.replace(settings, processes=5)
 
 
+def test_without_a_teacher_there_has_to_be_something_to_go_on_with(tmp_path):
+    for name, reason in (("nothing", "there is no such run"), ("", "it was not made by one")):
+        with pytest.raises(UserError, match=f"to go on with: {reason}. Expected the run directory"):
+            parsed(tmp_path / name, "--epochs", 2)
+
+
+def test_the_hypotheses_are_as_many_as_the_beams_unless_it_is_said():
+    assert DistillationConfig("runs/big", beams=3).num_hypotheses == 3
+    assert DistillationConfig("runs/big", beams=3, n_best=2).num_hypotheses == 2
+    with pytest.raises(UserError) as caught:
+        parsed("student", "--teacher", "runs/big", "--n-best", 9)
+    options = cli.build_parser().parse_args(["distill", "student", "--n-best", "9"])
+    said = str(caught.value.renamed(flags_by_name(options)))
+    assert said == "--n-best must be at most --teacher-beams, which is 8. Received: 9."
+
+
 def test_what_a_distillation_sets_itself_is_no_flag_of_it():
     flags = cli.build_parser().commands["distill"].get_default("flags")
     assert flags["teacher"].key == "distillation.teacher"
     assert flags["eight-bits"].key == "distillation.eight_bits"
     defaults = {one.key: one.default for one in flags.values()}
     assert defaults["training.guided_alignment"] == 0.1
+    # These are the preset's.
+    assert defaults["model.scheme"] is defaults["model.self_attention"] is None
     assert not {"training.teacher", "training.eight_bits"} & set(defaults)
 
 
@@ -259,6 +308,8 @@ def test_at_token_level_the_student_has_the_teachers_vocabulary_and_its_licence(
     settings = DistillationConfig(str(teacher.directory.path), token_level=True)
     directory = RunDirectory(tmp_path / "student")
     found = module._student(config, settings, teacher, directory, tmp_path / "text")
+    assert not directory.path.exists()
+    module._take_tokenizers(teacher, directory)
     assert TokenizerPair.load(directory.tokenizer) == tokenizers
     assert found == config.replace(
         {
@@ -275,7 +326,7 @@ def test_at_token_level_the_student_has_the_teachers_vocabulary_and_its_licence(
     "wrong, message",
     [
         ({"teacher": ""}, "distillation.teacher must be a run directory"),
-        ({"n_best": 9}, "distillation.n_best must be at most distillation.beams = 8"),
+        ({"n_best": 9}, "distillation.n_best must be at most beams, which is 8"),
         ({"drop_worst": 1.0}, "distillation.drop_worst must be at least 0 and below 1"),
         ({"processes": 0}, "distillation.processes must be at least 1"),
         ({"monolingual": "more.en"}, "distillation.monolingual must be a list of texts"),

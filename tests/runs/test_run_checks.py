@@ -25,8 +25,9 @@ from keras_addnorm.runs.optimization import (
     computing_in,
     go_on_with_learning_rate,
 )
-from keras_addnorm.runs.progress import duration, epoch_line, summary
+from keras_addnorm.runs.progress import epoch_line, summary
 from keras_addnorm.runs.resuming import _going_on, _starting_anew
+from keras_addnorm.runs.terminal import duration
 from keras_addnorm.runs.text_data import load_or_train_tokenizers
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.updates import about_updates, with_warmup

@@ -38,6 +38,12 @@ def guided(corpus, tmp_path_factory):
         ({"training.eight_bits": True, "training.ema": 0.9}, "training.eight_bits"),
         ({"training.eight_bits": True, "training.average_last": 2}, "training.average_last"),
         ({"training.temperature": 0.0}, "training.temperature"),
+        ({"training.temperature": 2.0}, "training.temperature=1.0 without teacher"),
+        ({"training.distillation": 0.5}, "training.distillation=1.0 without teacher"),
+        (
+            {"training.alignments": "missing", "training.guided_alignment": 0.1},
+            "cannot be read: No such file .* as training.alignments. Received: 'missing'",
+        ),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(corpus, tmp_path, changes, message):

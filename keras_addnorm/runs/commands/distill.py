@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -76,6 +77,15 @@ def _check(options: argparse.Namespace) -> _Chosen:
     student = student_config({key: settings[key] for key in settings.keys() - own.keys()})
     table = {key.removeprefix(prefix): value for key, value in own.items()}
     student.require_codes()
+    if "teacher" not in table:
+        reason = "there is no such run"
+        if directory.path.exists():
+            is_begun = directory.distillation.exists()
+            reason = "no settings were accepted yet" if is_begun else "it was not made by one"
+        raise ArgumentError(
+            f"There is no distillation in {str(directory.path)!r} to go on with: {reason}.",
+            "the run directory of one, or `teacher` to begin one",
+        )
     return _Chosen(student, DistillationConfig.from_dict(table))
 
 

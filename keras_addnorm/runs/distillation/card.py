@@ -46,8 +46,8 @@ def text(found: Distilled, settings: DistillationConfig) -> str:
     header = f"---\nlicense: {config.licence}\n---\n" if config.licence else ""
     bleu, chrf = found.student.signatures
     chosen = (
-        f"beam {settings.beams}; of {settings.n_best} hypotheses the one nearest to the reference "
-        f"by {settings.choose_by}"
+        f"beam {settings.beams}; of {settings.num_hypotheses} hypotheses the one nearest to the "
+        f"reference by {settings.choose_by}"
         if found.teacher is not None
         else f"of the translations of a source the one nearest to the reference by "
         f"{settings.choose_by}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,11 +14,21 @@ import numpy as np
 from keras_addnorm import distribution
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError
+from keras_addnorm.basics.integrity import sha256
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.text_noise import TextNoise
-from keras_addnorm.runs.checks_before_training import require_consistent, require_place_to_go_on
+from keras_addnorm.runs.checks_before_training import (
+    require_place_to_go_on,
+    require_trainable,
+    usable_devices,
+)
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation import backward, card
+from keras_addnorm.runs.distillation.beginning import (
+    remembered,
+    require_place,
+    require_usable_settings,
+)
 from keras_addnorm.runs.distillation.card import Distilled
 from keras_addnorm.runs.distillation.comparison import Figures, measure
 from keras_addnorm.runs.distillation.corpus import (
@@ -29,7 +40,7 @@ from keras_addnorm.runs.distillation.corpus import (
 )
 from keras_addnorm.runs.distillation.progress import filling
 from keras_addnorm.runs.distillation.rows import Rows, write_rows
-from keras_addnorm.runs.distillation.settings import SETTINGS, TABLE, DistillationConfig
+from keras_addnorm.runs.distillation.settings import TABLE, DistillationConfig
 from keras_addnorm.runs.distillation.stages import Stages, fingerprint
 from keras_addnorm.runs.distillation.teacher import (
     RunTeacher,
@@ -50,10 +61,10 @@ from keras_addnorm.runs.text_data import (
 )
 from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.runs.train import train
-from keras_addnorm.runs.trained_run import require_model_config
 
 EIGHT_BITS = "eight_bits"
 """The folder of the run with weights of eight bits, in that of the student."""
+_CORPUS = "corpus"
 # As in decision record 0027.
 _RATE_OF_EIGHT_BITS = 0.0003
 
@@ -100,9 +111,9 @@ def distill(
             f"itself. Received: {distribution.process_count()} processes that train together. Make "
             "the text with one (--processes for more), and train on it with keras-addnorm train."
         )
+    require_place(directory, distillation)
     config.require_codes()
-    require_consistent(config.training)
-    require_model_config(config)
+    require_usable_settings(config, distillation)
     require_place_to_go_on(directory)
     teacher = open_teacher(config, distillation, verify=directory.verify)
     if distillation.token_level and not isinstance(teacher, RunTeacher):
@@ -114,25 +125,32 @@ def distill(
     if distillation.backward:
         other = RunDirectory(distillation.backward, verify=directory.verify)
         require_direction(other, config.target, config.source, "backward model")
-    with directory.locked(), system_errors_as_user_errors(directory.path):
-        config = keep_standard_input(config, directory)
-        stages = Stages(directory, say)
-        text = to_toml({**config.to_dict(), TABLE: asdict(distillation)})
-        # Settings that a trained student refuses are not remembered.
-        if not directory.holds_parts():
-            write_text(stages.folder / SETTINGS, text)
-        corpus = _make_corpus(config, distillation, teacher, directory, stages, say)
-        write_text(stages.folder / SETTINGS, text)
-    report = read_report(corpus)
-    say(f"{report}: {corpus / TEXT}.")
-    student = _student(config, distillation, teacher, directory, corpus / TEXT)
-    run = train(student, directory, say=say, verbose=verbose)
-    small = None
+    stages = Stages(directory, say)
+    student = _student(config, distillation, teacher, directory, stages.folder / _CORPUS / TEXT)
+    require_trainable(student, directory)
+    small, of_eight_bits = None, None
     if distillation.eight_bits:
         small = RunDirectory(directory.path / EIGHT_BITS, verify=directory.verify)
+        of_eight_bits = _eight_bits(student, distillation, directory)
+        usable_devices(of_eight_bits.training)
+    with remembered(directory) as remember:
+        with directory.locked(), system_errors_as_user_errors(directory.path):
+            config = keep_standard_input(config, directory)
+            text = to_toml({**config.to_dict(), TABLE: asdict(distillation)})
+            # A trained student may refuse the text that they would make.
+            if not directory.holds_parts():
+                remember(text)
+            corpus = _make_corpus(config, distillation, teacher, directory, stages, say)
+            remember(text)
+            if distillation.token_level:
+                _take_tokenizers(teacher, directory)
+        report = read_report(corpus)
+        say(f"{report}: {corpus / TEXT}.")
+        run = train(student, directory, say=say, verbose=verbose)
+    if small is not None and of_eight_bits is not None:
+        _begin_eight_bits(directory, small, stages)
         say(f"Fine-tuning with weights of eight bits: {small.path}.")
-        _share_alignments(directory, small)
-        train(_eight_bits(student, distillation, directory), small, say=say, verbose=verbose)
+        train(of_eight_bits, small, say=say, verbose=verbose)
     split = next(iter(sorted(test_splits(student), key=lambda name: name != "test")), "validation")
     with system_errors_as_user_errors(directory.path):
         runs = {"student": directory} | ({} if small is None else {EIGHT_BITS: small})
@@ -161,13 +179,14 @@ def _make_corpus(
     made_from = {"pairs": digest, **teacher.made_from(settings)}
     translations = Portions[Sourced](stages.begin("translations", made_from), len(pairs))
     if not translations.is_full:
-        say(f"The teacher {settings.teacher} translates {len(pairs):,} sentences.")
+        say(teacher.task(len(pairs)))
     with as_user_errors(), filling(translations, say) as done:
         teacher.fill(translations, path, settings, done)
+    text_from: dict[str, Any] = {"translations": fingerprint(made_from)}
     scores = None
     if settings.backward:
         other = RunDirectory(settings.backward, verify=directory.verify)
-        scored_from = {"translations": fingerprint(made_from), "backward": digest_of_run(other, ())}
+        scored_from = {**text_from, "backward": digest_of_run(other, ())}
         scores = Portions[backward.Pair](stages.begin("scores", scored_from), len(pairs))
         if not scores.is_full:
             say(f"The backward model {settings.backward} scores them.")
@@ -180,15 +199,17 @@ def _make_corpus(
         }
         with as_user_errors(), filling(scores, say) as done:
             fill_in_processes(backward.score_share, job, scores, settings.processes, done)
-        made_from = {**scored_from, "drop_worst": settings.drop_worst}
-    noise = TextNoise(seed=config.training.seed).scaled(settings.noise)
+        text_from = {**scored_from, "drop_worst": settings.drop_worst}
+    usual = TextNoise(seed=config.training.seed)
+    noise = usual.scaled(settings.noise)
     held_out = held_out_splits(config)
-    text_from = {
-        "translations": fingerprint(made_from),
-        "noise": asdict(noise),
+    text_from |= {
+        "noise": settings.noise,
+        "seed": usual.seed,
+        "usual shares of noise": fingerprint(usual.shares),
         "held-out pairs": fingerprint(held_out),
     }
-    corpus = stages.begin("corpus", text_from)
+    corpus = stages.begin(_CORPUS, text_from)
     if not corpus.exists():
         with as_user_errors():
             is_kept = (
@@ -213,12 +234,9 @@ def _student(
     # The same folder may be named otherwise now, as from another working directory.
     if directory.config.exists():
         before = directory.read_config().data
-        data = before if Path(before).exists() and text.samefile(before) else data
+        data = before if Path(before).resolve() == text.resolve() else data
     changes: dict[str, Any] = {}
     if settings.token_level and isinstance(teacher, RunTeacher):
-        if not directory.has_tokenizers():
-            with as_user_errors():
-                save_tokenizers(TokenizerPair.load(teacher.directory.tokenizer), directory)
         own = asdict(teacher.config.tokenizer)
         changes = {f"tokenizer.{name}": value for name, value in own.items()}
         changes["training.teacher"] = settings.teacher
@@ -254,12 +272,26 @@ def _eight_bits(
     )
 
 
-def _share_alignments(directory: RunDirectory, other: RunDirectory) -> None:
-    """Copies the alignments of the training pairs to another run on them."""
-    if directory.alignments.exists() and not other.alignments.exists():
-        other.path.mkdir(parents=True, exist_ok=True)
+def _take_tokenizers(teacher: Teacher, directory: RunDirectory) -> None:
+    """Gives the student the teacher's vocabulary."""
+    if isinstance(teacher, RunTeacher) and not directory.has_tokenizers():
+        with as_user_errors():
+            save_tokenizers(TokenizerPair.load(teacher.directory.tokenizer), directory)
+
+
+def _begin_eight_bits(directory: RunDirectory, small: RunDirectory, stages: Stages) -> None:
+    """Makes room for a run of eight bits from this student, with the same alignments.
+
+    One that goes on is left as it is; one that was made from other weights is removed.
+    """
+    lock = small.locked() if small.path.exists() else contextlib.nullcontext()
+    with lock, system_errors_as_user_errors(small.path):
+        made_from = {"student": sha256(directory.weights())}
+        stages.begin(EIGHT_BITS, made_from, is_text=False, place=small.path)
+    if directory.alignments.exists() and not small.alignments.exists():
+        small.path.mkdir(parents=True, exist_ok=True)
         directory.check(directory.alignments)
-        with other.manifest.rewriting(other.alignments), atomic_file(other.alignments) as temporary:
+        with small.manifest.rewriting(small.alignments), atomic_file(small.alignments) as temporary:
             shutil.copyfile(directory.alignments, temporary)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from keras_addnorm.runs.portions import Portions
 from keras_addnorm.runs.terminal import StatusLine, bar
 
 _SECONDS_BETWEEN_LINES = 60.0
+_SECONDS_WORTH_A_LINE = 10.0
 
 
 @contextlib.contextmanager
@@ -27,19 +29,27 @@ def filling(portions: Portions[Any], say: Callable[[str], None]) -> Iterator[Cal
     before, started = portions.count_done(), time.monotonic()
     if before and not portions.is_full:
         say(f"{before:,} of {portions.total:,} texts are there already.")
-    said = started
+    said, first_count, first_time = -math.inf, before, started
     with StatusLine() as status:
 
         def done() -> None:
-            nonlocal said
+            nonlocal said, first_count, first_time
             now = time.monotonic()
             if not status.is_watched and now - said < _SECONDS_BETWEEN_LINES:
                 return
-            said = now
-            line = bar(portions.count_done(), portions.total, now - started, before)
+            count = portions.count_done()
+            # What came first took the time to load and to compile as well.
+            is_steady = count > first_count > before
+            since, known = (first_time, first_count) if is_steady else (started, before)
+            line = bar(count, portions.total, now - since, known)
+            line += ", compiling included" * (not is_steady and count > before)
+            left = (now - since) * (portions.total - count) / max(count - known, 1)
             if status.is_watched:
                 status.show(line)
-            else:
+            elif count > before and (said > -math.inf or left > _SECONDS_WORTH_A_LINE):
+                said = now
                 say(line)
+            if first_count == before:
+                first_count, first_time = count, now
 
         yield done

@@ -34,6 +34,8 @@ STUDENT_DEFAULTS = {
 }
 # What a distillation sets itself.
 _SET_HERE = ("training.teacher", "training.eight_bits")
+# What presets of students have in their own way.
+_OF_THE_PRESET = ("model.scheme", "model.self_attention")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class DistillationConfig:
         backward: A run directory of the other direction, to filter with.
         drop_worst: Share of the pairs that the filter leaves out.
         beams: Beam width of the teacher.
-        n_best: Number of hypotheses that are compared with the reference.
+        n_best: Number of hypotheses that are compared with the reference; by default `beams`.
         length_penalty: Exponent of the teacher's length penalty, n^length_penalty.
         choose_by: How nearness to the reference is measured.
         noise: Factor of the shares of `TextNoise`.
@@ -75,8 +77,11 @@ class DistillationConfig:
         0.05, "share of the pairs that are left out by backward", minimum=0, below=1
     )
     beams: int = setting(8, "beam width of the teacher", flag="teacher-beams", minimum=1)
-    n_best: int = setting(
-        8, "number of the teacher's hypotheses that are compared with the reference", minimum=1
+    n_best: int | None = setting(
+        None,
+        "number of the teacher's hypotheses that are compared with the reference; by default as "
+        "many as its beams",
+        minimum=1,
     )
     length_penalty: float = setting(
         1.0,
@@ -109,9 +114,19 @@ class DistillationConfig:
         check_types(self, TABLE)
         rules = [
             Rule("teacher", bool(self.teacher.strip()), "a run directory, or a folder or file"),
-            Rule("n_best", self.n_best <= self.beams, f"at most {TABLE}.beams = {self.beams}"),
+            Rule(
+                "n_best",
+                self.num_hypotheses <= self.beams,
+                # By its name alone, so that a command has its flag for it, given or not.
+                f"at most `beams`, which is {self.beams}",
+            ),
         ]
         check_settings(self, TABLE, rules)
+
+    @property
+    def num_hypotheses(self) -> int:
+        """The number of hypotheses that are compared with the reference."""
+        return self.beams if self.n_best is None else self.n_best
 
     @staticmethod
     def settings() -> list[Setting]:
@@ -121,8 +136,9 @@ class DistillationConfig:
     @staticmethod
     def settings_of_students() -> list[Setting]:
         """Lists the settings of a student's run, with a student's defaults."""
+        defaults = {**dict.fromkeys(_OF_THE_PRESET), **STUDENT_DEFAULTS}
         return [
-            dataclasses.replace(one, default=STUDENT_DEFAULTS.get(one.key, one.default))
+            dataclasses.replace(one, default=defaults.get(one.key, one.default))
             for one in list_settings(RunConfig)
             if one.key not in _SET_HERE
         ]

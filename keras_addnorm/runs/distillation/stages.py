@@ -13,9 +13,13 @@ from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.integrity import Manifest
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.directory import RunDirectory, write_text
+from keras_addnorm.runs.distillation.settings import TABLE
 from keras_addnorm.runs.errors import as_user_errors
 
 _NAME = "stages.json"
+# What stages are made from that is a setting: its name there, and its dotted key.
+_OF_TABLE = ("beams", "n_best", "length_penalty", "choose_by", "drop_worst", "noise")
+_SETTINGS = {name: f"{TABLE}.{name}" for name in _OF_TABLE} | {"seed": "training.seed"}
 
 
 def fingerprint(made_from: Mapping[str, Any]) -> str:
@@ -38,7 +42,14 @@ class Stages:
         self._path = self.folder / _NAME
         self._manifest = Manifest(self.folder)
 
-    def begin(self, name: str, made_from: Mapping[str, Any], *, is_text: bool = True) -> Path:
+    def begin(
+        self,
+        name: str,
+        made_from: Mapping[str, Any],
+        *,
+        is_text: bool = True,
+        place: Path | None = None,
+    ) -> Path:
         """Returns the place of a stage, which is as a killed process has left it, or empty.
 
         What was made from something else is removed, and that is said. Text that the student has
@@ -48,6 +59,7 @@ class Stages:
             name: The stage.
             made_from: All that decides what comes out, as JSON has it.
             is_text: Whether the student is trained on what comes out.
+            place: Its folder, where that is not the one of its name.
 
         Returns:
             A folder, which may not exist yet.
@@ -55,20 +67,14 @@ class Stages:
         Raises:
             UserError: If the student is trained on what was made from something else.
         """
-        place, known = self.folder / name, self._read()
+        place, known = place or self.folder / name, self._read()
         before, now = known.get(name, {}), dict(made_from)
         if before == now:
             return place
         if place.exists():
             changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             if is_text and self._directory.holds_parts():
-                raise ArgumentError(
-                    f"The student in {str(self._directory.path)!r} is trained on text that was "
-                    "made otherwise.",
-                    f"{_listed(before, changed)}, as before",
-                    "Leave it as it was, or choose another run directory.",
-                    received=_listed(now, changed),
-                )
+                raise self._other_text(before, now, changed)
             self._say(f"Made anew: {name}, as there was a change of {', '.join(changed)}.")
         if place.exists():
             shutil.rmtree(place)
@@ -95,6 +101,19 @@ class Stages:
             "writes it. Copy it again from where it is whole, or choose another run directory."
         )
 
-
-def _listed(values: Mapping[str, Any], keys: list[str]) -> str:
-    return ", ".join(f"{key} {values.get(key, 'unknown')!r}" for key in keys)
+    def _other_text(
+        self, before: Mapping[str, Any], now: Mapping[str, Any], changed: list[str]
+    ) -> ArgumentError:
+        """The error of text that the student is not trained on; digests tell nothing to people."""
+        settings = [key for key in changed if key in _SETTINGS and key in before and key in now]
+        others = [key for key in changed if key not in settings]
+        expected = [f"`{_SETTINGS[key]}={before[key]!r}`" for key in settings]
+        expected += [f"the {key} of before" for key in others]
+        return ArgumentError(
+            f"The student in {str(self._directory.path)!r} is trained on text that was made "
+            "otherwise.",
+            ", ".join(expected),
+            "Leave it as it was, or choose another run directory.",
+            received=", ".join(f"other {key}" for key in others),
+            **{_SETTINGS[key]: now[key] for key in settings},
+        )

@@ -81,11 +81,16 @@ class RunTeacher:
         """What its translations depend on."""
         chosen = [key.rpartition(".")[2] for key in self.search(settings)]
         others = [name for name in SEARCH_SETTINGS if name not in chosen]
-        fields = ("beams", "n_best", "length_penalty", "choose_by")
+        fields = ("beams", "length_penalty", "choose_by")
         return {
             "teacher": digest_of_run(self.directory, others),
+            "n_best": settings.num_hypotheses,
             **{name: getattr(settings, name) for name in fields},
         }
+
+    def task(self, count: int) -> str:
+        """What it does with so many sentences, in a line."""
+        return f"The teacher {self.directory.path} translates {count:,} sentences."
 
     def pairs(self, sourced: Iterable[Sourced]) -> Iterator[Sourced]:
         """What it is to translate: everything."""
@@ -105,7 +110,7 @@ class RunTeacher:
             "pairs": str(pairs),
             "folder": str(portions.folder),
             "search": self.search(settings),
-            "n_best": settings.n_best,
+            "n_best": settings.num_hypotheses,
             "choose_by": settings.choose_by,
         }
         fill_in_processes(translate_share, job, portions, settings.processes, done)
@@ -193,7 +198,15 @@ class TranslatedText:
 
     def made_from(self, settings: DistillationConfig) -> dict[str, Any]:
         """What the chosen translations depend on."""
-        return {"teacher": self.digest, "n_best": settings.n_best, "choose_by": settings.choose_by}
+        return {
+            "teacher": self.digest,
+            "n_best": settings.num_hypotheses,
+            "choose_by": settings.choose_by,
+        }
+
+    def task(self, count: int) -> str:
+        """What it does with so many sentences, in a line."""
+        return f"Of the translations in {self.path} one is taken for each of {count:,} sentences."
 
     def pairs(self, sourced: Iterable[Sourced]) -> Iterator[Sourced]:
         """The sources that have a translation: first those of the data, then all others."""
@@ -219,7 +232,7 @@ class TranslatedText:
                 nearest(
                     [
                         Translation(text, 0.0)
-                        for text in self.translations[source][: settings.n_best]
+                        for text in self.translations[source][: settings.num_hypotheses]
                     ],
                     reference,
                     nearness,
@@ -255,10 +268,13 @@ def open_teacher(config: RunConfig, settings: DistillationConfig, *, verify: boo
             directory, require_direction(directory, config.source, config.target, "teacher")
         )
     if not path.exists():
-        raise UserError(
-            f"There is no teacher {settings.teacher!r}. Expected a run directory, or a folder or "
-            "file of translations. A model of the hub is imported first: keras-addnorm import "
-            f"{settings.teacher} runs/teacher."
+        raise ArgumentError(
+            f"There is no teacher {settings.teacher!r}.",
+            "a run directory, or a folder or file of translations",
+            ""
+            if _is_surely_a_path(settings.teacher)
+            else "A model of the hub is imported first: keras-addnorm import "
+            f"{settings.teacher} runs/teacher.",
         )
     if path.is_dir() and any((path / name).exists() for name in ("config.json", "config.yml")):
         raise UserError(
@@ -266,3 +282,10 @@ def open_teacher(config: RunConfig, settings: DistillationConfig, *, verify: boo
             f"Import it: keras-addnorm import {settings.teacher} runs/teacher."
         )
     return TranslatedText.read(settings.teacher, config.source, config.target)
+
+
+def _is_surely_a_path(text: str) -> bool:
+    """Tells a path from the name of a model of the hub, such as `owner/name`."""
+    path = Path(text)
+    is_deep = len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir())
+    return is_deep or text.startswith(("/", "./", "../", "~", "runs/"))
