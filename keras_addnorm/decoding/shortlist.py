@@ -343,6 +343,7 @@ class Shortlist:
             raise ArgumentError(
                 "A shortlist has the special tokens and others of the vocabulary.",
                 f"a size from 4 to {vocabulary_size}",
+                "To weigh all tokens, leave the shortlist out.",
                 value=self.size,
             )
 

@@ -9,6 +9,12 @@ import dataclasses
 import numpy as np
 
 
+def tensors_of(path):
+    """The matrices and vectors of an `.npz` of Marian or ours, without its settings."""
+    with np.load(path) as arrays:
+        return {name: array for name, array in arrays.items() if not name.startswith("special:")}
+
+
 @dataclasses.dataclass
 class Formula:
     """The model of a file of Marian.

@@ -161,10 +161,7 @@ def test_marian_reads_models_of_our_own(marian, corpus, tmp_path, cell, scheme):
     if scheme == "pre_ln":  # It is read, names and all; the formula is of Post-LN.
         return
     read = load_pretrained(folder)
-    formula = marian_formula.Formula(
-        {name: array for name, array in np.load(folder / "model.npz").items() if "yml" not in name},
-        heads=4,
-    )
+    formula = marian_formula.Formula(marian_formula.tensors_of(folder / "model.npz"), heads=4)
     pieces = read.tokenizers.source
     sources = [pieces.encode(line) for line in lines]
     targets = formula.greedy(sources, [len(scores) for _, scores in found])

@@ -17,7 +17,7 @@ from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian import text_format
-from keras_addnorm.interop.families.marian_shortlist import shortlist_of
+from keras_addnorm.interop.families.marian_shortlist import shortlist_file, shortlist_of
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
     moved,
@@ -100,8 +100,12 @@ def search_of(
     ]
     named = settings.get("shortlist") or [None]
     sizes = config.source_vocabulary_size, config.target_vocabulary_size
-    shortlist = shortlist_of(checkpoint.folder, named[0], *sizes)
-    if named[0] is not None and not (checkpoint.folder / Path(named[0]).name).is_file():
+    shortlist, file = None, shortlist_file(checkpoint.folder, named[0])
+    if file is not None:
+        shortlist = shortlist_of(file, *sizes)
+        if shortlist is None:
+            not_followed.append(f"the shortlist {file.name}, which would hold nearly all tokens")
+    elif named[0] is not None and not (checkpoint.folder / Path(named[0]).name).is_file():
         not_followed.append(f"shortlist = {named!r:.60}")
     return GenerationSettings(
         Greedy(penalty) if num_beams == 1 else Beam(num_beams, penalty),

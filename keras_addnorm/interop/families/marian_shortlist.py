@@ -114,30 +114,30 @@ def write_shortlist(
     _write(path, first, candidates.shape[1], offsets, np.concatenate(lists).astype("<u4"))
 
 
+def shortlist_file(folder: Path, name: str | None) -> Path | None:
+    """Return the binary shortlist of this name in a folder; for `None` the only one there is."""
+    candidates = [folder / Path(name).name] if name is not None else sorted(folder.glob("*.bin"))
+    found = [path for path in candidates if path.is_file() and is_shortlist(path)]
+    return found[0] if len(found) == 1 else None
+
+
 def shortlist_of(
-    folder: Path, name: str | None, source_vocabulary_size: int, target_vocabulary_size: int
+    path: Path, source_vocabulary_size: int, target_vocabulary_size: int
 ) -> Shortlist | None:
-    """Return the shortlist beside a model, if there is one.
+    """Return the shortlist in a file, or `None` if it would hold nearly all tokens.
 
     Args:
-        folder: The folder.
-        name: Its name as the settings have it; `None` for the only binary one of the folder.
+        path: The file.
         source_vocabulary_size: As of `read_shortlist`.
         target_vocabulary_size: Likewise.
 
     Returns:
         The shortlist, with room for the translations of 32 tokens beside those always weighed.
     """
-    candidates = [folder / Path(name).name] if name is not None else sorted(folder.glob("*.bin"))
-    found = [path for path in candidates if path.is_file() and is_shortlist(path)]
-    if len(found) != 1:
-        return None
-    lexicon = read_shortlist(found[0], source_vocabulary_size, target_vocabulary_size)
+    lexicon = read_shortlist(path, source_vocabulary_size, target_vocabulary_size)
     always = int(np.sum(np.asarray(lexicon.frequencies) >= _ALWAYS))
     size = max(4, always + _TOKENS_WITH_ROOM * lexicon.candidates.shape[1])
-    if size >= target_vocabulary_size - 1:  # It would hold all tokens.
-        return None
-    return Shortlist(lexicon, size)
+    return None if size >= target_vocabulary_size - 1 else Shortlist(lexicon, size)
 
 
 def _read(path: Path) -> tuple[int, np.ndarray, np.ndarray]:
