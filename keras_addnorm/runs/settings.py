@@ -496,7 +496,7 @@ class EvaluationConfig:
         penalty = length_penalties.get(named if alpha else 0.0)
         stopping = BEAM_STOPPINGS[self.beam_stopping]
         is_beam = self.num_beams > 1
-        rules = {
+        rules: dict[str, dict[str, Any]] = {
             "min_length": {"length": self.min_length},
             "no_repeat_ngram": {"size": self.no_repeat_ngram},
             "forbidden_tokens": {"tokens": self.forbidden_ids},
