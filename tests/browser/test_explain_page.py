@@ -358,6 +358,7 @@ def test_every_sublayer_is_stepped_through(opened):
 def test_the_numbers_are_those_of_the_model(opened):
     opened.get_by_text("All numbers", exact=True).click()
     rows = opened.locator(".numbers tbody tr")
+    rows.first.wait_for()
     assert rows.count() == 8
     heads = _texts(opened, ".numbers thead th")
     cells = [float(t.replace("−", "-")) for t in rows.nth(2).locator("td").all_text_contents()]
