@@ -216,7 +216,7 @@ def test_the_engine_does_what_eight_bits_do(translate_in_engine, corpus, tmp_pat
         },
         "tokenizer.vocabulary_size": 403,
         "tokenizer.joint": True,
-        "training.epochs": 4,
+        "training.epochs": 16,
     }
     run = tmp_path / "run"
     places = ["--data", str(corpus), "--source", "en", "--target", "de"]
