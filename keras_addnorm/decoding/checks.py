@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -167,6 +167,23 @@ def padded_length(length: int, info: DecoderInfo) -> int:
     if info.num_positions is None:
         return padded
     return max(length, min(padded, info.num_positions))
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad_id: int, num_rows: int | None = None) -> np.ndarray:
+    """Return rows of ids as an int32 array, padded to the longest, with empty rows up to a number.
+
+    Args:
+        rows: The ids of each row, at least one row.
+        pad_id: What they are padded with.
+        num_rows: Number of rows of the array; `None` for those that there are.
+
+    Returns:
+        `(num_rows, length of the longest row, or 1)`.
+    """
+    array = np.full((num_rows or len(rows), max(1, *map(len, rows))), pad_id, "int32")
+    for index, row in enumerate(rows):
+        array[index, : len(row)] = row
+    return array
 
 
 def pad_batch(array: np.ndarray, length: int, pad_id: int) -> np.ndarray:

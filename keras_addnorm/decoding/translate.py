@@ -15,6 +15,7 @@ from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding.checks import pad_rows
 from keras_addnorm.decoding.search import Search, takes_search
 from keras_addnorm.decoding.splitting import EndOnly, join, make_segments
 
@@ -104,7 +105,8 @@ def translate(
     found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
         ids, scores = model.generate(
-            _pad([rows[i] for i in batch], config.pad_id, min(batch_size, len(rows))),
+            # A short last batch of many is filled up, so that it compiles nothing new.
+            pad_rows([rows[i] for i in batch], config.pad_id, min(batch_size, len(rows))),
             search=search,
             jit_compile=jit_compile,
         )
@@ -165,14 +167,6 @@ def _batches_by_length(rows: list[list[int]], batch_size: int) -> Iterator[list[
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
-
-
-def _pad(rows: list[list[int]], pad_id: int, batch_size: int) -> np.ndarray:
-    # A short last batch of many is filled up with empty rows, so that it compiles nothing new.
-    padded = np.full((batch_size, max(1, *map(len, rows))), pad_id, dtype="int32")
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
-    return padded
 
 
 def _text_format(

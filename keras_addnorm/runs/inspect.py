@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.decoding import Prefix
+from keras_addnorm.decoding.checks import pad_rows
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence, effective_depth
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.runs.directory import write_text
@@ -93,19 +93,12 @@ def _batch(run: TrainedRun, split: str, size: int) -> tuple[dict[str, np.ndarray
         raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
     pad_id = run.model.config.pad_id
     targets = [[*around.target_prefix, *meant] for _, meant in rows]
-    labels = _padded([[*meant, run.model.config.end_id] for meant in targets], pad_id)
+    labels = pad_rows([[*meant, run.model.config.end_id] for meant in targets], pad_id)
     inputs = {
-        "source": _padded([around.source_row(said) for said, _ in rows], pad_id),
-        "target": _padded([[run.model.config.start_id, *meant] for meant in targets], pad_id),
+        "source": pad_rows([around.source_row(said) for said, _ in rows], pad_id),
+        "target": pad_rows([[run.model.config.start_id, *meant] for meant in targets], pad_id),
     }
     return inputs, labels
-
-
-def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> np.ndarray:
-    array = np.full((len(rows), max(map(len, rows))), pad_id, "int32")
-    for index, row in enumerate(rows):
-        array[index, : len(row)] = row
-    return array
 
 
 def _drawn(run: TrainedRun, batch: Any, sentence: str | None) -> tuple[list[int], list[int]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from keras_addnorm.decoding.checks import pad_rows
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.distillation.rows import Rows
 from keras_addnorm.runs.distillation.teacher import Sourced
@@ -86,19 +87,11 @@ def score_sources(
     sources, targets = zip(*filled, strict=True)
     free = len(around.target_prefix)
     scored = run.model.score(
-        _padded(sources, config.pad_id), _padded(targets, config.pad_id), num_free_tokens=free
+        pad_rows(sources, config.pad_id), pad_rows(targets, config.pad_id), num_free_tokens=free
     )
     for index, total in zip(fits, scored.log_probabilities.tolist(), strict=False):
         found[index] = total / (len(rows[index][1]) - free)
     return found
-
-
-def _padded(rows: Iterable[Sequence[int]], pad_id: int) -> np.ndarray:
-    rows = list(rows)
-    padded = np.full((len(rows), max(map(len, rows))), pad_id, dtype="int32")
-    for number, row in enumerate(rows):
-        padded[number, : len(row)] = row
-    return padded
 
 
 def kept(scores: Iterable[float | None], drop_worst: float) -> np.ndarray:
