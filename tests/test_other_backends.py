@@ -17,6 +17,7 @@ FILES = (
     "test_keras_habits.py",
     "layers/test_add_norm_calls.py",
     "layers/test_recurrent_attention.py",
+    "runs/test_moving_average.py",
     "models/test_lora.py",
     "models/test_quantize.py",
     "decoding/test_changed_layers.py",

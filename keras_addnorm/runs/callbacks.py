@@ -272,7 +272,7 @@ class MovingAverage(keras.callbacks.Callback):
         for variable, average in zip(
             variables, optimizer._model_variables_moving_average, strict=True
         ):
-            variable.assign(average)
+            variable.assign(keras.ops.copy(average))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Puts the weights back, bit for bit."""
