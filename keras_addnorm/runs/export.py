@@ -16,6 +16,7 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import SEARCH_SETTINGS
 
 if TYPE_CHECKING:
+    from keras_addnorm.interop import BrowserPage
     from keras_addnorm.runs.trained_run import TrainedRun
 
 _MOST_SAMPLES = 100
@@ -100,18 +101,22 @@ def export_for_runtime(run: TrainedRun, directory: str | Path, name: str) -> Pat
     return found
 
 
-def export_for_engine(run: TrainedRun, directory: str | Path) -> Path:
+def export_for_engine(
+    run: TrainedRun, directory: str | Path, engine: str | Path | None = None
+) -> Path:
     """Exports a run for Bergamot's engine, in eight bits, with its shortlist.
 
     Args:
         run: A trained run. Its validation pairs are what activations are measured on.
         directory: The folder to make.
+        engine: The folder of the engine's npm package, for a page that translates in the browser;
+            `None` for the model alone.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: If the folder exists, or the engine cannot have such a model.
+        UserError: If the folder exists, the engine cannot have such a model, or `engine` is none.
     """
     from keras_addnorm import interop
     from keras_addnorm.data.strings import string_pairs
@@ -119,6 +124,7 @@ def export_for_engine(run: TrainedRun, directory: str | Path) -> Path:
 
     shortlist = run.search().shortlist
     with as_user_errors():
+        page = None if engine is None else _page(run, engine)
         pairs = itertools.islice(string_pairs(run_pairs(run.config).validation), _MOST_SAMPLES)
         return interop.export_bergamot(
             run.model,
@@ -126,7 +132,39 @@ def export_for_engine(run: TrainedRun, directory: str | Path) -> Path:
             directory,
             samples=[source for source, _ in pairs],
             lexicon=None if shortlist is None else shortlist.lexicon,
+            page=page,
         )
+
+
+def _page(run: TrainedRun, engine: str | Path) -> BrowserPage:
+    """The page of a run, with what its card says."""
+    from keras_addnorm.interop import BrowserPage
+
+    card = _card(run, None)
+    data = card["training_data"]
+    facts = {"Scores": _scores(card["scores"]), "Trained on": data["name"]}
+    facts["Licence"] = card["licence"] or "not stated"
+    return BrowserPage(
+        engine,
+        name=run.directory.path.resolve().name,
+        source=data["source"] or "",
+        target=data["target"] or "",
+        note=card.get("note", ""),
+        facts={name: text for name, text in facts.items() if text},
+    )
+
+
+def _scores(scores: dict[str, Any]) -> str:
+    """The scores of the test set, or else of a split that was evaluated, in a line."""
+    split = "test" if "test" in scores else next(iter(scores), None)
+    if split is None:
+        return ""
+    found = scores[split]
+    cased = found["cased"]
+    return (
+        f"BLEU {cased['bleu']:.1f}, chrF {cased['chrf']:.1f} on {found['sentences']:,} sentences "
+        f"({split}), before the rounding to eight bits"
+    )
 
 
 @dataclass(frozen=True)
@@ -155,5 +193,5 @@ FORMATS = {
     "onnx": _for_runtime("onnx", "max_length"),
     "litert": _for_runtime("litert", "max_length"),
     # Whether there is one; the engine's lists have no size of their own.
-    "bergamot": Format(export_for_engine, search=("shortlist",)),
+    "bergamot": Format(export_for_engine, ("engine",), ("shortlist",)),
 }

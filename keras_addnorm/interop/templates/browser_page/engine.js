@@ -1,10 +1,10 @@
 // The engine in its thread: calls of its functions, and their answers.
 class Engine {
-  static async start(worker, folder, program) {
+  static async start(worker, scripts, program) {
     const address = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
     try {
       const engine = new Engine(new Worker(address));
-      engine.thread.postMessage({ folder, program }, [program]);
+      engine.thread.postMessage({ folder: location.href, scripts, program }, [program]);
       await engine.call("initialize", { cacheSize: 0 });
       return engine;
     } finally {

@@ -73,10 +73,12 @@ async function start() {
     throw new Error("The engine needs WebAssembly, which this browser lacks or has switched off.");
   }
   const { worker, program, weights, shortlist, vocabularies, config } = model;
-  const files = [worker, program, weights, shortlist, ...vocabularies];
+  const scripts = Object.fromEntries(Object.entries(model.scripts)
+    .map(([name, address]) => [name, new URL(address, location.href).href]));
+  const files = [worker, program, ...weights, ...shortlist, ...vocabularies];
   const [script, wasm, binary, lexicon, ...vocabs] = await loaded(files);
   say("Starting the engine.");
-  const started = await Engine.start(script, new URL("engine/", location.href).href, wasm)
+  const started = await Engine.start(script, scripts, wasm)
     .catch((error) => {
       throw new Error(`The engine does not start in this browser: ${error.message}`);
     });

@@ -1,8 +1,10 @@
-// Keeps the files of the page, so that it opens without a network. A file's address has its digest,
-// so that one that is kept never has to be asked for again; the page itself is asked for each time.
+// Keeps the files of the page, so that it opens without a network. A file's address has its digest:
+// one that is kept need not be asked for again. The page itself is asked for each time.
 "use strict";
-const FILES = $files;
+// With the page that has this digest: $page
+const FILES = $files.map((file) => new URL(file, self.location).href);
 const PAGE = new URL("./", self.location).href;
+const PAGES = [PAGE, `$${PAGE}index.html`];
 const CACHE = `keras-addnorm $${PAGE}`;
 
 async function keepAll() {
@@ -16,28 +18,30 @@ async function keepAll() {
 
 async function forgetOthers() {
   const cache = await caches.open(CACHE);
-  const wanted = new Set([PAGE, ...FILES.map((file) => new URL(file, PAGE).href)]);
   for (const request of await cache.keys()) {
-    if (!wanted.has(request.url)) await cache.delete(request);
+    if (request.url !== PAGE && !FILES.includes(request.url)) await cache.delete(request);
   }
   await self.clients.claim();
 }
 
-async function answer(request) {
-  const cache = await caches.open(CACHE);
-  if (request.mode !== "navigate") return (await cache.match(request)) ?? fetch(request);
+async function pageOf(request) {
   try {
     return await fetch(request.url, { cache: "no-cache" });
   } catch (error) {
-    const kept = await cache.match(PAGE);
+    const kept = await (await caches.open(CACHE)).match(PAGE);
     if (kept) return kept;
     throw error;
   }
 }
 
+const fileOf = async (request) => (await (await caches.open(CACHE)).match(request)) ?? fetch(request);
+
 self.addEventListener("install", (event) => event.waitUntil(keepAll()));
 self.addEventListener("activate", (event) => event.waitUntil(forgetOthers()));
 self.addEventListener("fetch", (event) => {
-  const { url, method } = event.request;
-  if (method === "GET" && url.startsWith(PAGE)) event.respondWith(answer(event.request));
+  const { request } = event;
+  const { origin, pathname } = new URL(request.url);
+  if (request.method !== "GET") return;
+  if (FILES.includes(request.url)) event.respondWith(fileOf(request));
+  else if (PAGES.includes(origin + pathname)) event.respondWith(pageOf(request));
 });
