@@ -22,7 +22,7 @@ from keras_addnorm.serving.server.settings import Settings
 if TYPE_CHECKING:
     from keras_addnorm.serving.server.app import Server
     from keras_addnorm.serving.server.page_server import PageServer, is_page
-    from keras_addnorm.serving.server.running import running, server_of
+    from keras_addnorm.serving.server.start import running, server_of
 
 __all__ = ["PageServer", "Server", "Settings", "is_page", "running", "server_of"]
 
@@ -30,8 +30,8 @@ _FILES = {
     "PageServer": "page_server",
     "Server": "app",
     "is_page": "page_server",
-    "running": "running",
-    "server_of": "running",
+    "running": "start",
+    "server_of": "start",
 }
 
 NEEDED = ("starlette", "uvicorn", "orjson", "prometheus_client", "grpc_health")

@@ -2,11 +2,14 @@
 class Engine {
   static async start(worker, scripts, program) {
     const address = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
+    const engine = new Engine(new Worker(address));
     try {
-      const engine = new Engine(new Worker(address));
       engine.thread.postMessage({ folder: location.href, scripts, program }, [program]);
       await engine.call("initialize", { cacheSize: 0 });
       return engine;
+    } catch (error) {
+      engine.stop(error.message);
+      throw error;
     } finally {
       URL.revokeObjectURL(address);
     }

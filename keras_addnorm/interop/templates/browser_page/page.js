@@ -20,17 +20,19 @@ async function loaded(files) {
   };
   note(0);
   find("progress").hidden = false;
+  const others = new AbortController();
   try {
-    return await Promise.all(files.map((file) => contentOf(file, note)));
+    return await Promise.all(files.map((file) => contentOf(file, note, others.signal)));
   } finally {
+    others.abort(); // after an error they are of no use
     find("progress").hidden = true;
   }
 }
 
-async function contentOf({ name, size, address }, note) {
+async function contentOf({ name, size, address }, note, signal) {
   let response;
   try {
-    response = await fetch(address);
+    response = await fetch(address, { signal });
   } catch {
     throw new Error(`The server does not answer; the file ${name} is missing.`);
   }
@@ -117,6 +119,7 @@ async function translate(written, isCurrent) {
       // What was wrong stays in its memory.
       ready.stop(error.message);
       engine = null;
+      say("Not ready.");
       throw new Error(`The engine stopped: ${error.message}. The next translation starts it anew.`);
     });
     if (!isCurrent()) return;
@@ -125,13 +128,11 @@ async function translate(written, isCurrent) {
     if (some.at(-1) !== places.at(-1)) say(`Translating: ${at + some.length} of ${places.length} lines.`);
   }
   const seconds = (performance.now() - begin) / 1000;
-  find("time").textContent = places.length ? `in ${seconds.toPrecision(2)} seconds` : "";
-  say("Ready.");
+  say(places.length ? `Translated in ${seconds.toFixed(seconds < 1 ? 2 : 1)} seconds.` : "Ready.");
 }
 
 function clear() {
   find("translation").textContent = "";
-  find("time").textContent = "";
 }
 
 // Keeps the files, so that the page opens without a network, too.
@@ -140,8 +141,12 @@ async function keep() {
     return "It needs its server: browsers keep a page for offline use only under https, or of this machine.";
   }
   try {
-    await navigator.serviceWorker.register("service_worker.js");
-    await navigator.serviceWorker.ready;
+    const registration = await navigator.serviceWorker.register("service_worker.js");
+    const worker = registration.installing ?? registration.waiting ?? registration.active;
+    while (worker.state !== "activated") {
+      if (worker.state === "redundant") throw new Error("a file did not arrive, or there is no room");
+      await new Promise((done) => worker.addEventListener("statechange", done, { once: true }));
+    }
     return "From now on this page works without a network.";
   } catch (error) {
     return `It needs its server: this browser did not keep the page (${error.message}).`;
