@@ -88,7 +88,7 @@ def export_bergamot(
         The folder.
 
     Raises:
-        TypeError: If `model`, `tokenizer` or `page` is something else.
+        TypeError: If `model` or `tokenizer` is something else.
         ValueError: If the engine cannot have such a model, the tokenizer does not belong to it, or
             a weight is not finite.
         FileExistsError: If `directory` exists.

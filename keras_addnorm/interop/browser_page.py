@@ -24,6 +24,7 @@ from keras_addnorm.basics.web_page import (
     translation_form,
     translation_style,
 )
+from keras_addnorm.decoding.checks import require_type
 
 _PACKAGE, _VERSION, _SERIES = "@browsermt/bergamot-translator", "0.4.9", "0.4."
 _INSTALL = f"npm install {_PACKAGE}@{_VERSION}"
@@ -80,13 +81,10 @@ class BrowserPage:
 
     def __post_init__(self) -> None:
         for field in ("name", "source", "target", "note"):
-            if not isinstance(getattr(self, field), str):
-                raise ArgumentError("", f"a text for `{field}`", **{field: getattr(self, field)})
-        is_text = isinstance(self.facts, Mapping) and all(
-            isinstance(each, str) for each in (*self.facts.keys(), *self.facts.values())
-        )
-        if not is_text:
-            raise ArgumentError("", "texts by headings for `facts`", facts=self.facts)
+            require_type(f"The {field} on a page", getattr(self, field), str)
+        require_type("Facts", self.facts, Mapping)
+        for text in (*self.facts.keys(), *self.facts.values()):
+            require_type("A fact or its heading", text, str)
         _package_of(self.engine)
 
     def write(
