@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.settings import SEARCH_SETTINGS
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 
 if TYPE_CHECKING:
     from keras_addnorm.interop import BrowserPage
@@ -68,13 +68,20 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
     data = Path(config.data)
     # Of a folder, only its name: its path is private.
     name = data.resolve().name if data.exists() else config.data
+    pairs = {"name": name, "source": config.source, "target": config.target}
+    is_demo = _has_pairs(run) and config.data.partition("/")[0] == "demo"
     return {
-        "training_data": {"name": name, "source": config.source, "target": config.target},
+        "training_data": pairs if _has_pairs(run) else None,
         "scores": run.directory.read_scores(),
         "licence": licence or config.licence or None,
         # What the page of the server says.
-        **({"note": ABOUT} if config.data.partition("/")[0] == "demo" else {}),
+        **({"note": ABOUT} if is_demo else {}),
     }
+
+
+def _has_pairs(run: TrainedRun) -> bool:
+    """Whether a run has sentence pairs: one that was imported may only have the default ones."""
+    return run.directory.log.exists() or run.config.data != RunConfig().data
 
 
 def export_for_runtime(run: TrainedRun, directory: str | Path, name: str) -> Path:
@@ -107,7 +114,8 @@ def export_for_engine(
     """Exports a run for Bergamot's engine, in eight bits, with its shortlist.
 
     Args:
-        run: A trained run. Its validation pairs are what activations are measured on.
+        run: A trained run. Its validation pairs are what activations are measured on; of a run that
+            was imported without pairs, the engine measures them itself.
         directory: The folder to make.
         engine: The folder of the engine's npm package, for a page that translates in the browser;
             `None` for the model alone.
@@ -125,12 +133,12 @@ def export_for_engine(
     shortlist = run.search().shortlist
     with as_user_errors():
         page = None if engine is None else _page(run, engine)
-        pairs = itertools.islice(string_pairs(run_pairs(run.config).validation), _MOST_SAMPLES)
+        pairs = string_pairs(run_pairs(run.config).validation) if _has_pairs(run) else ()
         return interop.export_bergamot(
             run.model,
             run.tokenizers,
             directory,
-            samples=[source for source, _ in pairs],
+            samples=[source for source, _ in itertools.islice(pairs, _MOST_SAMPLES)],
             lexicon=None if shortlist is None else shortlist.lexicon,
             page=page,
         )
@@ -140,15 +148,17 @@ def _page(run: TrainedRun, engine: str | Path) -> BrowserPage:
     """The page of a run, with what its card says."""
     from keras_addnorm.interop import BrowserPage
 
-    card = _card(run, None)
-    data = card["training_data"]
-    facts = {"Scores": _scores(card["scores"]), "Trained on": data["name"]}
-    facts["Licence"] = card["licence"] or "not stated"
+    card, config = _card(run, None), run.config
+    facts = {
+        "Scores": _scores(card["scores"]),
+        "Trained on": (card["training_data"] or {}).get("name", ""),
+        "Licence": card["licence"] or "not stated",
+    }
     return BrowserPage(
         engine,
         name=run.directory.path.resolve().name,
-        source=data["source"] or "",
-        target=data["target"] or "",
+        source=config.source or "",
+        target=config.target or "",
         note=card.get("note", ""),
         facts={name: text for name, text in facts.items() if text},
     )

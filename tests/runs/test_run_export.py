@@ -58,7 +58,9 @@ def exported(monkeypatch, tmp_path, capsys):
                 tokenizers="tokenizers",
                 search=lambda: config.search(shortlist=SHORTLISTS[config.evaluation.shortlist]),
                 config=config,
-                directory=SimpleNamespace(read_scores=lambda: scores, path=directory.path),
+                directory=SimpleNamespace(
+                    read_scores=lambda: scores, path=directory.path, log=directory.log
+                ),
             )
 
         def write(*places, **choices):
@@ -129,6 +131,7 @@ def test_a_page_says_of_a_run_what_its_card_does(exported, tmp_path):
     expected = {"Scores": said, "Trained on": "demo/en-de", "Licence": "CC0"}
     assert given["page"].facts == expected
     given, _ = exported("bergamot", licensed)
+    assert len(given["samples"]) == 100
     assert given["page"] is None
 
 
@@ -137,3 +140,15 @@ def test_what_is_no_engine_or_has_no_place_for_one_is_refused(exported, capsys, 
         with pytest.raises(AssertionError):
             exported(name, {}, "--engine", str(tmp_path))
         assert words in capsys.readouterr().err
+
+
+def test_a_run_without_pairs_claims_none(exported, tmp_path):
+    """One that was imported: its pairs were the demo set's, whatever its languages."""
+    engine = str(write_fake_engine(tmp_path / "engine"))
+    languages = {"source": "ja", "target": "en"}
+    given, _ = exported("bergamot", languages, "--engine", engine)
+    assert given["samples"] == []
+    assert (given["page"].note, given["page"].facts) == ("", {"Licence": "not stated"})
+    assert (given["page"].source, given["page"].target) == ("ja", "en")
+    given, _ = exported("saved_model", languages)
+    assert given["card"]["training_data"] is None and "note" not in given["card"]
