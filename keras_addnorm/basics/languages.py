@@ -76,6 +76,12 @@ _CODE_OF = {
 }
 _CODES = frozenset(_CODE_OF.values())
 _LETTERS_OF_NAMES = 4
+# The first name of each, where there is one.
+_NAME_OF = {
+    code: name.replace("-", " ").title()
+    for name, code in reversed(_CODE_OF.items())
+    if len(name) >= _LETTERS_OF_NAMES
+}
 # What every code has, whether of BCP 47 (`zh-Hant-TW`), NLLB (`eng_Latn`) or mBART (`de_DE`).
 _CODE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
@@ -108,6 +114,11 @@ def code_of(language: str) -> str:
     base = tidy(language).partition("-")[0]
     is_name = is_known(language) and (len(base) >= _LETTERS_OF_NAMES or " " in language.strip())
     return fold(language) if is_name else language
+
+
+def english_name(language: str) -> str:
+    """The English name of a language of the table, such as `German` for `de`; else as it stands."""
+    return _NAME_OF.get(fold(language), language)
 
 
 def is_in(language: str, wanted: str) -> bool:

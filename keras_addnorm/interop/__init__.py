@@ -2,6 +2,7 @@
 
 from keras_addnorm.interop import families
 from keras_addnorm.interop.bergamot import export_bergamot
+from keras_addnorm.interop.browser_page import BrowserPage
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.folders import require_intact
@@ -14,6 +15,7 @@ require_whole = require_intact
 """Its earlier name."""
 
 __all__ = [
+    "BrowserPage",
     "GenerationSettings",
     "Pretrained",
     "export_bergamot",

@@ -17,6 +17,7 @@ from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Lexicon, translate
 from keras_addnorm.decoding.checks import listed, require_type
+from keras_addnorm.interop.browser_page import BrowserPage
 from keras_addnorm.interop.families.marian_npz import SETTINGS, MarianTensors
 from keras_addnorm.interop.families.marian_settings import HEAD, as_yaml
 from keras_addnorm.interop.families.marian_shortlist import write_shortlist
@@ -60,6 +61,7 @@ def export_bergamot(
     *,
     samples: Sequence[str] = (),
     lexicon: Lexicon | None = None,
+    page: BrowserPage | None = None,
 ) -> Path:
     """Writes a model as the engine of Bergamot and Firefox reads it, in eight bits.
 
@@ -79,6 +81,8 @@ def export_bergamot(
         samples: Source texts, some dozens, that the activations are measured on.
         lexicon: What each source token is translated with, for the shortlist; `None` for a
             shortlist that holds all tokens.
+        page: The page to put beside the model, on which it translates in a browser; `None` for
+            none.
 
     Returns:
         The folder.
@@ -126,6 +130,8 @@ def export_bergamot(
     samples = [require_type("A sample", text, str) for text in listed("Samples", samples)]
     if lexicon is not None:
         require_type("A lexicon", lexicon, Lexicon)
+    if page is not None:
+        require_type("A page", page, BrowserPage)
     merged = merge_lora(model)
     vocabularies = [MarianVocabulary.of(each) for each in (tokenizers.source, tokenizers.target)]
     tensors = MarianTensors.of(merged, vocabularies)
@@ -141,11 +147,22 @@ def export_bergamot(
         named = {"models": [MODEL], "vocabs": files, "shortlist": [SHORTLIST, False]}
         settings = {"relative-paths": True, **named, **_SEARCH, "gemm-precision": precision}
         (folder / CONFIG).write_text(as_yaml(settings), encoding="utf-8")
-        readme = read_resource(__package__, "templates", "bergamot.md")
-        text = readme.replace("VOCABULARIES", ", ".join(dict.fromkeys(files)))
-        (folder / "README.md").write_text(text.replace("PRECISION", precision), encoding="utf-8")
+        _write_readme(folder, files, precision, page)
+        if page is not None:
+            parts = {"weights": [MODEL], "shortlist": [SHORTLIST], "vocabularies": files}
+            page.write(folder, parts, precision, vocabularies[0].tokenizer.normalizer.rule.form)
         write_manifest(folder)
     return directory
+
+
+def _write_readme(
+    folder: Path, vocabularies: Sequence[str], precision: str, page: BrowserPage | None
+) -> None:
+    readme = read_resource(__package__, "templates", "bergamot.md")
+    about = "" if page is None else read_resource(__package__, "templates", "bergamot_page.md")
+    text = readme.replace("VOCABULARIES", ", ".join(dict.fromkeys(vocabularies)))
+    text = text.replace("PRECISION", precision).replace("PAGE\n", about)
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def _whole(size: int) -> int:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.settings import SEARCH_SETTINGS
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 
 if TYPE_CHECKING:
+    from keras_addnorm.interop import BrowserPage
     from keras_addnorm.runs.trained_run import TrainedRun
 
 _MOST_SAMPLES = 100
@@ -67,13 +68,20 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
     data = Path(config.data)
     # Of a folder, only its name: its path is private.
     name = data.resolve().name if data.exists() else config.data
+    pairs = {"name": name, "source": config.source, "target": config.target}
+    is_demo = _has_pairs(run) and config.data.partition("/")[0] == "demo"
     return {
-        "training_data": {"name": name, "source": config.source, "target": config.target},
+        "training_data": pairs if _has_pairs(run) else None,
         "scores": run.directory.read_scores(),
         "licence": licence or config.licence or None,
         # What the page of the server says.
-        **({"note": ABOUT} if config.data.partition("/")[0] == "demo" else {}),
+        **({"note": ABOUT} if is_demo else {}),
     }
+
+
+def _has_pairs(run: TrainedRun) -> bool:
+    """Whether a run has sentence pairs: one that was imported may only have the default ones."""
+    return run.directory.log.exists() or run.config.data != RunConfig().data
 
 
 def export_for_runtime(run: TrainedRun, directory: str | Path, name: str) -> Path:
@@ -100,18 +108,23 @@ def export_for_runtime(run: TrainedRun, directory: str | Path, name: str) -> Pat
     return found
 
 
-def export_for_engine(run: TrainedRun, directory: str | Path) -> Path:
+def export_for_engine(
+    run: TrainedRun, directory: str | Path, engine: str | Path | None = None
+) -> Path:
     """Exports a run for Bergamot's engine, in eight bits, with its shortlist.
 
     Args:
-        run: A trained run. Its validation pairs are what activations are measured on.
+        run: A trained run. Its validation pairs are what activations are measured on; of a run that
+            was imported without pairs, the engine measures them itself.
         directory: The folder to make.
+        engine: The folder of the engine's npm package, for a page that translates in the browser;
+            `None` for the model alone.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: If the folder exists, or the engine cannot have such a model.
+        UserError: If the folder exists, the engine cannot have such a model, or `engine` is none.
     """
     from keras_addnorm import interop
     from keras_addnorm.data.strings import string_pairs
@@ -119,14 +132,49 @@ def export_for_engine(run: TrainedRun, directory: str | Path) -> Path:
 
     shortlist = run.search().shortlist
     with as_user_errors():
-        pairs = itertools.islice(string_pairs(run_pairs(run.config).validation), _MOST_SAMPLES)
+        page = None if engine is None else _page(run, engine)
+        pairs = string_pairs(run_pairs(run.config).validation) if _has_pairs(run) else ()
         return interop.export_bergamot(
             run.model,
             run.tokenizers,
             directory,
-            samples=[source for source, _ in pairs],
+            samples=[source for source, _ in itertools.islice(pairs, _MOST_SAMPLES)],
             lexicon=None if shortlist is None else shortlist.lexicon,
+            page=page,
         )
+
+
+def _page(run: TrainedRun, engine: str | Path) -> BrowserPage:
+    """The page of a run, with what its card says."""
+    from keras_addnorm.interop import BrowserPage
+
+    card, config = _card(run, None), run.config
+    facts = {
+        "Scores": _scores(card["scores"]),
+        "Trained on": (card["training_data"] or {}).get("name", ""),
+        "Licence": card["licence"] or "not stated",
+    }
+    return BrowserPage(
+        engine,
+        name=run.directory.path.resolve().name,
+        source=config.source or "",
+        target=config.target or "",
+        note=card.get("note", ""),
+        facts={name: text for name, text in facts.items() if text},
+    )
+
+
+def _scores(scores: dict[str, Any]) -> str:
+    """The scores of the test set, or else of a split that was evaluated, in a line."""
+    split = "test" if "test" in scores else next(iter(scores), None)
+    if split is None:
+        return ""
+    found = scores[split]
+    cased = found["cased"]
+    return (
+        f"BLEU {cased['bleu']:.1f}, chrF {cased['chrf']:.1f} on {found['sentences']:,} sentences "
+        f"({split}), before the rounding to eight bits"
+    )
 
 
 @dataclass(frozen=True)
@@ -155,5 +203,5 @@ FORMATS = {
     "onnx": _for_runtime("onnx", "max_length"),
     "litert": _for_runtime("litert", "max_length"),
     # Whether there is one; the engine's lists have no size of their own.
-    "bergamot": Format(export_for_engine, search=("shortlist",)),
+    "bergamot": Format(export_for_engine, ("engine",), ("shortlist",)),
 }

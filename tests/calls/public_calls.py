@@ -11,6 +11,7 @@ from unittest import mock
 
 import keras
 import numpy as np
+from fake_engine import write_fake_engine
 from wrong_values import NO_CALL, NO_CHOICE, NO_INT, NO_OBJECT, NOTHING
 
 from keras_addnorm import (
@@ -117,6 +118,11 @@ def lexicon():
 @functools.cache
 def folder():
     return pathlib.Path(tempfile.mkdtemp(prefix="calls"))
+
+
+@functools.cache
+def engine():
+    return write_fake_engine(folder() / "engine")
 
 
 def inputs():
@@ -1284,6 +1290,14 @@ SERVING = {
 }
 
 INTEROP = {
+    "BrowserPage": Call(
+        always(interop.BrowserPage),
+        lambda: {"engine": engine(), "facts": {"BLEU": "3.5"}},
+        {
+            "engine": (None, 3, "elsewhere", folder(), NOTHING),
+            "facts": (None, 3, ["a"], {"a": 3}, {3: "a"}, NOTHING),
+        },
+    ),
     "export_bergamot": Call(
         always(interop.export_bergamot),
         lambda: {
@@ -1296,6 +1310,7 @@ INTEROP = {
             "tokenizer": (*NO_TOKENIZER, data.ByteTokenizer()),
             "samples": (None, 3, "ab", [3], NOTHING),
             "lexicon": NO_OBJECT,
+            "page": NO_OBJECT,
         },
         stops_at=("keras_addnorm.interop.bergamot.merge_lora",),
     ),

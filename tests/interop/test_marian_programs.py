@@ -7,7 +7,6 @@ a folder that `NODE_PATH` names; `node` runs it.
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import make_marian_students
 import marian_formula
 import numpy as np
 import pytest
+from bergamot_models import engine_folder, our_model, simulated
 
 from keras_addnorm import cli
 from keras_addnorm.basics.tensors import to_numpy
@@ -30,13 +30,10 @@ from keras_addnorm.interop import (
     load_pretrained,
     save_pretrained,
 )
-from keras_addnorm.interop.tensor_files import StoredEightBitMatrix, read_marian_bin
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 pytestmark = pytest.mark.release
 
 STUDENTS = Path(__file__).parent / "students"
-WORKER = Path("@browsermt", "bergamot-translator", "worker")
 HERE = Path(__file__).parent
 
 
@@ -57,12 +54,11 @@ def marian():
 @pytest.fixture(scope="module")
 def translate_in_engine(tmp_path_factory):
     """Translates lines with a folder that `export_bergamot` wrote."""
-    places = [Path("node_modules"), *map(Path, os.environ.get("NODE_PATH", "").split(os.pathsep))]
-    found = [place / WORKER for place in places if (place / WORKER).is_dir()]
-    if not found or shutil.which("node") is None:
-        pytest.skip("Node, or @browsermt/bergamot-translator 0.4.9 in its NODE_PATH, is missing")
+    package = engine_folder()
+    if shutil.which("node") is None:
+        pytest.skip("Node is missing")
     # Node takes the worker for what its package says, and it is not.
-    worker = shutil.copytree(found[0], tmp_path_factory.mktemp("engine") / "worker")
+    worker = shutil.copytree(package / "worker", tmp_path_factory.mktemp("engine") / "worker")
     (worker / "package.json").write_text('{"type": "commonjs"}')
 
     def translate(folder, lines):
@@ -108,30 +104,6 @@ def test_marian_reads_its_model_from_us(marian, tmp_path, kind):
     assert [scores for _, scores in found] == said[kind]["scores"]
 
 
-def our_model(tokenizer, **fields):
-    size = tokenizer.vocabulary_size
-    config = Seq2SeqConfig(
-        size,
-        size,
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        hidden_dim=64,
-        intermediate_dim=128,
-        num_heads=4,
-        max_length=96,
-        **{
-            "dropout": 0.0,
-            "activation": "relu",
-            "positions": {"name": "sinusoidal", "layout": "halves", "timescales": "half_minus_one"},
-            "share_embeddings": True,
-            "logits_bias": True,
-            "start_embedding": "zeros",
-            **fields,
-        },
-    )
-    return Seq2SeqTransformer(config)
-
-
 @pytest.mark.parametrize(
     ("cell", "scheme"),
     [
@@ -173,27 +145,6 @@ def test_marian_reads_models_of_our_own(marian, corpus, tmp_path, cell, scheme):
         ours = ours[range(len(target) + 1), [*target, 0]][: len(scores)]
         # Random numbers and over a hundred steps; Marian writes five decimals.
         np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-4)
-
-
-def simulated(folder, lines, longest):
-    """The outputs of products of whole numbers, as the engine has them."""
-    stored = read_marian_bin(folder / "model.bin")
-    numbers = {name: each.floats() for name, each in stored.items() if "yml" not in name}
-    matrices = {
-        name: each.matrix()
-        for name, each in stored.items()
-        if isinstance(each, StoredEightBitMatrix)
-    }
-    integers = {name: (each.integers, each.multiplier) for name, each in matrices.items()}
-    formula = marian_formula.Formula(numbers, 4, integers, dtype="float32")
-    tokenizer = load_pretrained(folder).tokenizers.source
-    sources = [tokenizer.encode(line) for line in lines]
-    limits = [min(2 * len(source) + 2, longest) for source in sources]
-    found = []
-    for start in range(0, len(lines), 200):
-        part = slice(start, start + 200)
-        found += formula.greedy(sources[part], limits[part])
-    return [tokenizer.decode(tokens).strip() for tokens in found]
 
 
 def test_the_engine_does_what_eight_bits_do(translate_in_engine, corpus, tmp_path):

@@ -1,10 +1,12 @@
 """What an export holds of a run's search, and what the command's note says of the rest."""
 
 import dataclasses
+import types
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_engine import write_fake_engine
 
 from keras_addnorm import cli
 from keras_addnorm.decoding import Lexicon, Shortlist
@@ -45,7 +47,7 @@ WRITERS = {
 def exported(monkeypatch, tmp_path, capsys):
     """Exports a run by the command; returns what the writer was given, and what was said."""
 
-    def export(name, settings, *flags):
+    def export(name, settings, *flags, scores=types.MappingProxyType({})):
         given = {}
         directory = RunDirectory(tmp_path / "run")
         directory.write_config(RunConfig().replace(settings))
@@ -56,7 +58,9 @@ def exported(monkeypatch, tmp_path, capsys):
                 tokenizers="tokenizers",
                 search=lambda: config.search(shortlist=SHORTLISTS[config.evaluation.shortlist]),
                 config=config,
-                directory=SimpleNamespace(read_scores=dict),
+                directory=SimpleNamespace(
+                    read_scores=lambda: scores, path=directory.path, log=directory.log
+                ),
             )
 
         def write(*places, **choices):
@@ -107,3 +111,44 @@ def test_the_flags_that_a_format_takes_are_those_that_it_has_inside(exported, ca
                 exported(name, {}, *flags)
             said = capsys.readouterr().err
             assert f"An export with --format {name} has no {flags[0]} inside. Expected" in said
+
+
+def test_a_page_says_of_a_run_what_its_card_does(exported, tmp_path):
+    engine = str(write_fake_engine(tmp_path / "engine"))
+    demo = {"data": "demo/en-de", "source": "en", "target": "de"}
+    given, _ = exported("bergamot", demo, "--engine", engine)
+    page = given["page"]
+    assert (page.engine, page.name) == (tmp_path / "engine", "run")
+    assert (page.source, page.target) == ("en", "de")
+    assert "sixteen kinds of sentences" in page.note
+    assert page.facts == {"Trained on": "demo/en-de", "Licence": "not stated"}
+
+    figures = {"cased": {"bleu": 38.04, "chrf": 61.96}, "sentences": 1200}
+    scores = {"validation": {}, "test": figures}
+    licensed = {**demo, "licence": "CC0"}
+    given, _ = exported("bergamot", licensed, "--engine", engine, scores=scores)
+    said = "BLEU 38.0, chrF 62.0 on 1,200 sentences (test), before the rounding to eight bits"
+    expected = {"Scores": said, "Trained on": "demo/en-de", "Licence": "CC0"}
+    assert given["page"].facts == expected
+    given, _ = exported("bergamot", licensed)
+    assert len(given["samples"]) == 100
+    assert given["page"] is None
+
+
+def test_what_is_no_engine_or_has_no_place_for_one_is_refused(exported, capsys, tmp_path):
+    for name, words in (("bergamot", "npm install"), ("onnx", "has no --engine inside")):
+        with pytest.raises(AssertionError):
+            exported(name, {}, "--engine", str(tmp_path))
+        assert words in capsys.readouterr().err
+
+
+def test_a_run_without_pairs_claims_none(exported, tmp_path):
+    """One that was imported: its pairs were the demo set's, whatever its languages."""
+    engine = str(write_fake_engine(tmp_path / "engine"))
+    languages = {"source": "ja", "target": "en"}
+    given, _ = exported("bergamot", languages, "--engine", engine)
+    assert given["samples"] == []
+    assert (given["page"].note, given["page"].facts) == ("", {"Licence": "not stated"})
+    assert (given["page"].source, given["page"].target) == ("ja", "en")
+    given, _ = exported("saved_model", languages)
+    assert given["card"]["training_data"] is None and "note" not in given["card"]

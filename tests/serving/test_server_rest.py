@@ -18,7 +18,7 @@ from small_models import fetch, scores, shout, write_version
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings, running
-from keras_addnorm.serving.server.app import _listen
+from keras_addnorm.serving.server.listening import listen
 from keras_addnorm.serving.server.rest import _inflated
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how_to" / "web_page.md"
@@ -672,7 +672,7 @@ def test_the_page_says_what_the_card_notes(tmp_path, card, note):
 
 
 def test_answers_do_not_wait_for_acknowledgements():
-    with _listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         with socket.create_connection(listening.getsockname()):
             accepted, _ = listening.accept()
         with accepted:

@@ -14,6 +14,10 @@ def nothing_to_check(options: argparse.Namespace) -> None:
     """Checks nothing."""
 
 
+def nothing_to_prepare() -> None:
+    """Leaves the process as it is."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A command.

@@ -31,7 +31,8 @@ translates with it, and docs/runtimes.md says what each can do:
   ctranslate2   a C++ runtime with its own search: the fastest on a CPU in int8
   onnx          graphs of the encoder and of a step of the decoder, for ONNX Runtime and others
   litert        the same in one file for LiteRT, on phones and small devices
-  bergamot      eight bits for the engine of Firefox, which runs in a web page, too
+  bergamot      eight bits for the engine of Firefox, which runs in a web page, too: with --engine,
+                DIRECTORY is a page that translates in the browser, offline
 
 examples:
   keras-addnorm export runs/mine saved_models/mine
@@ -40,11 +41,13 @@ examples:
   keras-addnorm export runs/mine saved_models/mine --shortlist 1024
   keras-addnorm export runs/mine ct2/mine --format ctranslate2
   keras-addnorm export runs/mine onnx/mine --format onnx --max-length 64
-  keras-addnorm export runs/mine page/model --format bergamot --shortlist 1024
+  keras-addnorm export runs/mine bergamot/mine --format bergamot --shortlist 1024
+  keras-addnorm export runs/mine page --format bergamot \\
+      --engine node_modules/@browsermt/bergamot-translator
 """
 
-# Arguments of the function that writes a SavedModel.
-_OWN = ("version", "licence", "storage")
+# Arguments of the functions that write; `FORMATS` says which has which.
+_OWN = ("version", "licence", "storage", "engine")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +73,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage",
         choices=STORAGES,
         help="how weights are stored; it computes as before (default: float32)",
+    )
+    group = parser.add_argument_group("of an export for Bergamot's engine")
+    group.add_argument(
+        "--engine",
+        type=some_path,
+        metavar="FOLDER",
+        help="the npm package @browsermt/bergamot-translator, for a page that translates",
     )
     add_search_settings(parser, SEARCH_SETTINGS)
 

@@ -1,13 +1,12 @@
-"""`keras-addnorm serve`: serves an exported model over REST and gRPC."""
+"""`keras-addnorm serve`: serves an exported model over REST and gRPC, or a page with one."""
 
 from __future__ import annotations
 
 import argparse
 
 from keras_addnorm.basics.optional import require_installed
-from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.command import Command, nothing_to_prepare
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 from keras_addnorm.runs.serve import serve_settings
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path
 from keras_addnorm.serving.server import NEEDED
@@ -19,16 +18,23 @@ request; a broken version is refused. After SIGTERM or Ctrl-C the server answers
 flight and ends. It is for development and small installations, and needs the extra serve:
 pip install -c constraints.txt ".[serve]". Serve only models that you trust. See docs/server.md.
 
+A page that translates in the browser (export --format bergamot --engine ...) is served, too: its
+files alone, without TensorFlow. It takes --host, --port and --no-verify.
+
 examples:
   keras-addnorm serve saved_models/mine
   keras-addnorm serve saved_models/mine --host 0.0.0.0 --port 8501 --grpc-port 8500
   keras-addnorm serve saved_models/mine --max-batch-size 16 --queue 64 --timeout 10
+  keras-addnorm serve page
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "directory", type=some_path, metavar="DIRECTORY", help="folder of the versions"
+        "directory",
+        type=some_path,
+        metavar="DIRECTORY",
+        help="folder of the versions, or of a page",
     )
     add_flags(parser, serve_settings(), titles={"server": "settings"})
 
@@ -53,7 +59,7 @@ SERVE = Command(
     _run,
     _check,
     # A served model needs no Keras, and a server has to return memory, which the allocator settings
-    # for training prevent.
-    import_tensorflow_quietly,
+    # for training prevent. A page needs no TensorFlow either.
+    nothing_to_prepare,
     usage="DIRECTORY [options]",
 )

@@ -1,4 +1,4 @@
-"""A server for exported models, with the APIs of TensorFlow Serving.
+"""A server for exported models, with the APIs of TensorFlow Serving, and for pages with a model.
 
 For development and small installations. It needs the extra `serve`.
 
@@ -20,9 +20,19 @@ from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.serving.server.settings import Settings
 
 if TYPE_CHECKING:
-    from keras_addnorm.serving.server.app import Server, running
+    from keras_addnorm.serving.server.app import Server
+    from keras_addnorm.serving.server.page_server import PageServer, is_page
+    from keras_addnorm.serving.server.start import running, server_of
 
-__all__ = ["Server", "Settings", "running"]
+__all__ = ["PageServer", "Server", "Settings", "is_page", "running", "server_of"]
+
+_FILES = {
+    "PageServer": "page_server",
+    "Server": "app",
+    "is_page": "page_server",
+    "running": "start",
+    "server_of": "start",
+}
 
 NEEDED = ("starlette", "uvicorn", "orjson", "prometheus_client", "grpc_health")
 """The packages of the extra, without which a server cannot start."""
@@ -30,7 +40,7 @@ NEEDED = ("starlette", "uvicorn", "orjson", "prometheus_client", "grpc_health")
 
 def __getattr__(name: str) -> Any:
     # The settings are for the command line, too, which imports nothing heavy.
-    if name in __all__:
+    if name in _FILES:
         require_extra("serve", "The server", *NEEDED)
-        return getattr(importlib.import_module(f"{__name__}.app"), name)
+        return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,9 @@ import html
 import re
 
 from keras_addnorm.basics.resources import read_resource
+from keras_addnorm.basics.web_page import security_headers, translation_form, translation_style
 
+_STYLE, _FORM = "{{style}}", "{{form}}"
 _MODEL = "{{model}}"
 _NOTE = "{{note}}"
 
@@ -25,23 +27,15 @@ class Page:
 
     def __init__(self, model: str) -> None:
         template = read_resource(__package__, "page.html")
+        template = template.replace(_STYLE, translation_style()).replace(_FORM, translation_form())
         self._html = template.replace(_MODEL, html.escape(model))
-        policy = {
-            "default-src": "'none'",
-            "script-src": _hash_of("script", template),
-            "style-src": _hash_of("style", template),
-            "connect-src": "'self'",
-            "img-src": "data:",  # the empty icon; without it browsers request one
-            "base-uri": "'none'",
-            "form-action": "'none'",
-            "frame-ancestors": "'none'",
-        }
-        self.headers = {
-            "content-security-policy": "; ".join(map(" ".join, policy.items())),
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-            "cache-control": "no-cache",
-        }
+        self.headers = security_headers(
+            {
+                "script-src": _hash_of("script", template),
+                "style-src": _hash_of("style", template),
+                "connect-src": "'self'",
+            }
+        )
 
     def html(self, note: str = "") -> str:
         """Returns the page, with what the card of an export has to say to those who try it."""

@@ -1,0 +1,47 @@
+"""Pages with a field for a text and its translation: what they share, and what they may load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from keras_addnorm.basics.resources import read_resource
+
+_FORBIDDEN = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
+# The empty icon; without it browsers request one.
+_ICON = {"img-src": "data:"}
+
+IN_BROWSER_POLICY: Mapping[str, str] = {
+    "script-src": "'self' 'wasm-unsafe-eval'",
+    "style-src": "'self'",
+    "connect-src": "'self'",
+    # The engine's thread is a blob, so that it has the policy of the page.
+    "worker-src": "'self' blob:",
+}
+"""What a page that translates in the browser may load: files from where it comes from itself."""
+
+
+def translation_style() -> str:
+    """Return the style of pages that translate."""
+    return read_resource(__package__, "translation_page", "page.css").rstrip("\n")
+
+
+def translation_form() -> str:
+    """Return the JavaScript of the form of such pages."""
+    return read_resource(__package__, "translation_page", "form.js").rstrip("\n")
+
+
+def content_security_policy(allowed: Mapping[str, str]) -> str:
+    """Return a policy that forbids everything but what is allowed, by directive."""
+    return "; ".join(map(" ".join, {**_FORBIDDEN, **_ICON, **allowed}.items()))
+
+
+def security_headers(allowed: Mapping[str, str]) -> dict[str, str]:
+    """Return the HTTP headers of a page with such a policy, which no other page may frame."""
+    return {
+        "content-security-policy": content_security_policy(
+            {**allowed, "frame-ancestors": "'none'"}
+        ),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache",
+    }
