@@ -353,7 +353,10 @@ def test_long_texts_come_in_portions_and_a_later_one_replaces_them(browser, addr
             line.upper() for line in lines[:8]
         ]
         # The engine has both, and what was at work is no longer wanted.
-        assert opened.translate("go on") == "GO ON"
+        page.get_by_label("Text to translate").fill("go on")
+        page.keyboard.press("Control+Enter")
+        page.locator("#translate:not([aria-disabled])").wait_for()
+        assert page.locator("#translation").text_content() == "GO ON"
         assert opened.translate("now") == "NOW"
         lines[11] = "line 11"
         assert opened.translate("\n".join(lines)) == "\n".join(lines).upper()
