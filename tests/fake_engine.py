@@ -6,7 +6,7 @@ PACKAGE = {"name": "@browsermt/bergamot-translator", "version": "0.4.9", "licens
 # A program of WebAssembly without content.
 PROGRAM = b"\0asm\1\0\0\0"
 SHOUT = "self.shout = (text) => text.toUpperCase();\n"
-# Some texts are commands: to fail, to be slow, to ask another server, to say what it was given.
+# Some texts are commands: to fail, to wait for another, to ask a server, to say what it was given.
 WORKER = """
 class Worker_ {
   async initialize() {
@@ -24,7 +24,8 @@ class Worker_ {
   async one(text) {
     if (text === "fail") throw new Error("<b>unreachable</b>");
     if (text === "given") return this.given;
-    if (text.startsWith("slow")) await new Promise((done) => setTimeout(done, 300));
+    if (text === "wait") await new Promise((done) => { this.release = done; });
+    if (text === "go on") this.release?.();
     if (text.startsWith("http")) {
       const request = new XMLHttpRequest();
       request.open("GET", text, false);

@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 import unicodedata
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -41,6 +42,16 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, form, *values):
         self.asked.append(self.path)
+
+    def do_GET(self):
+        if Path(self.directory, "is_down").exists():
+            self.send_error(502)
+        elif Path(self.directory, "is_tidy").exists() and self.path.endswith("/index.html"):
+            self.send_response(301)
+            self.send_header("location", "./")
+            self.end_headers()
+        else:
+            super().do_GET()
 
 
 @contextlib.contextmanager
@@ -211,6 +222,18 @@ def test_it_opens_when_the_server_is_gone(browser, shouter):
     opened.__exit__(None)
 
 
+def test_a_server_that_fails_or_redirects_keeps_nobody_out(browser, copy):
+    with static_server(copy) as (address, _), Opened(browser, address) as opened:
+        opened.wait("#offline", KEPT)
+        (copy / "is_tidy").touch()
+        opened.page.goto(f"{address}index.html")
+        assert opened.page.url == address
+        assert opened.translate("here") == "HERE"
+        (copy / "is_down").touch()
+        opened.page.reload()
+        assert opened.translate("alone") == "ALONE"
+
+
 def test_no_other_server_is_asked_not_even_by_the_engines_thread(browser, shouter):
     with static_server(shouter) as (elsewhere, asked), static_server(shouter) as (address, _):
         with Opened(browser, address) as opened:
@@ -321,14 +344,21 @@ def test_long_texts_come_in_portions_and_a_later_one_replaces_them(browser, addr
     with Opened(browser, address) as opened:
         assert opened.translate("first") == "FIRST"
         page = opened.page
-        lines = [f"slow {i}" for i in range(20)]
+        lines = [f"line {i}" for i in range(20)]
+        lines[11] = "wait"
         page.get_by_label("Text to translate").fill("\n".join(lines))
         page.keyboard.press("Control+Enter")
         opened.wait("#state", "Translating: 8 of 20 lines.")
-        assert page.locator("#translation").text_content().count("\n") == 7
+        assert page.locator("#translation").text_content().split("\n") == [
+            line.upper() for line in lines[:8]
+        ]
+        # The engine has both, and what was at work is no longer wanted.
+        page.get_by_label("Text to translate").fill("go on")
+        page.keyboard.press("Control+Enter")
+        page.locator("#translate:not([aria-disabled])").wait_for()
+        assert page.locator("#translation").text_content() == "GO ON"
         assert opened.translate("now") == "NOW"
-        page.wait_for_timeout(700)  # what was at work would have been shown by now
-        assert page.locator("#translation").text_content() == "NOW"
+        lines[11] = "line 11"
         assert opened.translate("\n".join(lines)) == "\n".join(lines).upper()
 
 

@@ -25,13 +25,16 @@ async function forgetOthers() {
 }
 
 async function pageOf(request) {
+  const kept = await (await caches.open(CACHE)).match(PAGE);
   try {
-    return await fetch(request.url, { cache: "no-cache" });
+    const found = await fetch(request.url, { cache: "no-cache" });
+    // Browsers take no page from here that comes from another address than they asked for.
+    if (found.redirected) return Response.redirect(found.url);
+    if (found.status < 500 || !kept) return found;
   } catch (error) {
-    const kept = await (await caches.open(CACHE)).match(PAGE);
-    if (kept) return kept;
-    throw error;
+    if (!kept) throw error;
   }
+  return kept;
 }
 
 const fileOf = async (request) => (await (await caches.open(CACHE)).match(request)) ?? fetch(request);
