@@ -50,6 +50,7 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
     if trial.is_inspected and not trial.has_warmup:  # alike with warm-up
         forecast = predict_stability(config, learning_rate=trial.learning_rate).verdict.value
         start = _profile(model, probe)
+    means = {"start": _means(model, probe)} if trial.has_means else None
     losses, seconds = [], []
     for batch, rate in zip(batches, trial.rates(scale), strict=True):
         optimizer.learning_rate.assign(rate)
@@ -74,6 +75,7 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
         "end": None,
         "skips": None,
         "effective_depth": None,
+        "means": means,
     }
     if math.isfinite(losses[-1]):
         found = [float(model.test_on_batch(*batch)) for batch in corpus.validation_batches(scale)]
@@ -88,6 +90,8 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
                 "skips": {name: _rounded(cost) for name, cost in depth.increases.items()},
                 "effective_depth": _rounded(depth.depth),
             }
+        if means is not None:
+            means["end"] = _means(model, probe)
     return outcome
 
 
@@ -105,6 +109,7 @@ def _config(trial: Trial, scale: Scale, corpus: Corpus) -> Seq2SeqConfig:
         dropout=0.1,
         scheme=trial.scheme,
         norm=trial.norm,
+        self_attention=trial.self_attention,
         share_embeddings=True,
     )
 
@@ -120,6 +125,17 @@ def _profile(model: Seq2SeqTransformer, probe: Any) -> dict[str, Any]:
             "stream_growth": _rounded(last.merged_rms / first.residual_rms),
             "gradient_ratio": _rounded(first.gradient_norm / max(last.gradient_norm, 1e-30)),
         }
+    return found
+
+
+def _means(model: Seq2SeqTransformer, probe: Any) -> list[dict[str, Any]]:
+    """The mean of what each sublayer of the decoder adds, and what the stream then is."""
+    found = []
+    for item in inspect(model, probe).sublayers:
+        if item.stack == "decoder":
+            fields = ("residual_mean", "residual_rms", "branch_mean", "merged_mean", "merged_rms")
+            numbers = {field: _rounded(getattr(item, field)) for field in fields}
+            found.append({"name": item.name, **numbers})
     return found
 
 
