@@ -28,7 +28,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from claims.records import Records
-from study.other_decoders import DecoderPlan
+from study.other_decoders import Decoder, DecoderPlan
 from study.trial import DEMO, MULTI30K, Outcome, Plan, Scale, Trial
 
 from keras_addnorm import schemes
@@ -66,13 +66,15 @@ SSRU = DecoderPlan(
         "layer_scale",
         "ln_scaling",
     ),
-    others=(
-        ("multi_head_attention", "pre_ln", "layer_norm"),
-        ("multi_head_attention", "post_ln", "layer_norm"),
-        ("average_attention", "pre_ln", "layer_norm"),
-        ("average_attention", "post_ln", "layer_norm"),
-        ("ssru", "pre_ln", "rms_norm"),
-        ("ssru", "post_ln", "rms_norm"),
+    decoders=(
+        Decoder("ssru", "pre_ln"),
+        Decoder("ssru", "post_ln"),
+        Decoder("multi_head_attention", "pre_ln"),
+        Decoder("ssru", "pre_ln", "rms_norm"),
+        Decoder("multi_head_attention", "post_ln"),
+        Decoder("average_attention", "pre_ln"),
+        Decoder("ssru", "post_ln", "rms_norm"),
+        Decoder("average_attention", "post_ln"),
     ),
 )
 QUICK = Plan(schemes=("pre_ln", "post_ln"), depths=(2,), rates=(0.01,), seeds=(1,))
@@ -218,7 +220,7 @@ def main(arguments: argparse.Namespace) -> None:
         work(arguments.task, arguments.result)
         return
     plan, scale = (QUICK, SMALL) if arguments.quick else (FULL, Scale())
-    decoders = DecoderPlan(QUICK, "ssru", QUICK.schemes, seeds=(1,)) if arguments.quick else SSRU
+    decoders = DecoderPlan(QUICK, "ssru", QUICK.schemes) if arguments.quick else SSRU
     data = {DEMO: "demo/en-de", **({MULTI30K: arguments.data} if arguments.data else {})}
     records = Records(arguments.records)
     study = Study(plan, scale, records, data, arguments.folder, not arguments.untimed)
