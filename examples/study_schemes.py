@@ -62,19 +62,14 @@ SSRU = DecoderPlan(
         "sandwich_ln",
         "admin",
         "t_fixup",
-        "b2t",
         "layer_scale",
-        "ln_scaling",
     ),
     decoders=(
         Decoder("ssru", "pre_ln"),
         Decoder("ssru", "post_ln"),
         Decoder("multi_head_attention", "pre_ln"),
-        Decoder("ssru", "pre_ln", "rms_norm"),
-        Decoder("multi_head_attention", "post_ln"),
         Decoder("average_attention", "pre_ln"),
-        Decoder("ssru", "post_ln", "rms_norm"),
-        Decoder("average_attention", "post_ln"),
+        Decoder("ssru", "pre_ln", "rms_norm"),
     ),
 )
 QUICK = Plan(schemes=("pre_ln", "post_ln"), depths=(2,), rates=(0.01,), seeds=(1,))

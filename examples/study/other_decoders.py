@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 
 from study.trial import Find, Plan, Trial
@@ -72,8 +71,13 @@ class DecoderPlan:
 
     def stages(self, find: Find) -> Iterator[tuple[str, list[Trial]]]:
         """The stages with their titles."""
-        both = itertools.product(self.attention.seeds, self.schemes)
-        trials = (self.trial(scheme, seed, find) for seed, scheme in both)
-        yield f"schemes with {self.self_attention}", [one for one in trials if one is not None]
+        first, *more = self.attention.seeds
+        yield f"{self.self_attention}, seed {first}", self._trials(first, find)
         trials = (self.with_means(decoder, find) for decoder in self.decoders)
         yield "means", [one for one in trials if one is not None]
+        for seed in more:
+            yield f"{self.self_attention}, seed {seed}", self._trials(seed, find)
+
+    def _trials(self, seed: int, find: Find) -> list[Trial]:
+        trials = (self.trial(scheme, seed, find) for scheme in self.schemes)
+        return [one for one in trials if one is not None]

@@ -31,9 +31,9 @@ class ResidualMonitor(keras.callbacks.Callback):
     A forward and a backward pass over one fixed batch, without dropout, give for each sublayer the
     columns of `ResidualRow`: root mean squares of x, F(x) and y, the residual ratio
     ‖F(x)‖ / ‖x‖, the cosine between x and y, the norm of the loss's gradient at x, and the means of
-    x, F(x) and y. They go to a CSV file, to TensorBoard, or both; a `Report`'s page draws the CSV step by step. For a scheme
-    of several streams or with a memory, the numbers of `StreamStatistics` go to a second CSV file,
-    a row each.
+    x, F(x) and y. They go to a CSV file, to TensorBoard, or both; a `Report`'s page draws the CSV
+    step by step. For a scheme of several streams or with a memory, the numbers of
+    `StreamStatistics` go to a second CSV file, a row each.
 
     The pass is compiled once, at the first step that is logged. It reads the weights and changes
     nothing: not the weights, not the optimiser, not the random numbers of dropout. Statistics are
@@ -214,9 +214,7 @@ class ResidualMonitor(keras.callbacks.Callback):
             _, _, gradients = differentiate(objective, [], zeros)
             table = ops.stack(
                 [
-                    ops.stack(
-                        [*_statistics(record), _norm(gradient) / scale, *_means(record)]
-                    )
+                    ops.stack([*_statistics(record), _norm(gradient) / scale, *_means(record)])
                     for record, gradient in zip(records.values(), gradients, strict=True)
                 ]
             )

@@ -1,6 +1,5 @@
-"""What users do with a student that Marian trained: evaluate, inspect, serve, fine-tune, hand on."""
+"""A student that Marian trained is evaluated, inspected, fine-tuned, served and handed on."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -8,12 +7,9 @@ from pathlib import Path
 import marian_formula
 import numpy as np
 import pytest
-from make_marian_students import VOCABULARY, translations_of
 
 from keras_addnorm.basics.tensors import to_numpy
-from keras_addnorm.decoding import Lexicon
 from keras_addnorm.interop import load_pretrained, make_random_folder
-from keras_addnorm.interop.families.marian_shortlist import write_shortlist
 from keras_addnorm.interop.tensor_files import (
     EightBitMatrix,
     StoredEightBitMatrix,
@@ -26,7 +22,6 @@ from keras_addnorm.runs.evaluate import evaluate
 from keras_addnorm.runs.export import export, export_for_engine
 from keras_addnorm.runs.inspect import inspect, write
 from keras_addnorm.runs.pretrained_run import import_pretrained, summary
-from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
@@ -35,7 +30,6 @@ from keras_addnorm.serving import load_translator
 STUDENTS = Path(__file__).parent / "students"
 SAID = json.loads((STUDENTS / "marian.json").read_text(encoding="utf-8"))
 SETTINGS = "special:model.yml"
-# Of the activations' multipliers, whatever they are: outputs in float32 do not depend on them.
 SILENT = {"say": lambda line: None, "verbose": 0}
 
 
