@@ -163,6 +163,7 @@ def test_a_fine_tuned_student_goes_to_the_engine(tmp_path, corpus):
         "training.epochs": 1,
         "training.tokens_per_batch": 2048,
         "training.jit_compile": False,
+        "model.dropout": 0.1,
     }
     tuned = train(config.replace(changes), tmp_path / "tuned", **SILENT)
     folder = export_for_engine(tuned, tmp_path / "engine")
@@ -214,3 +215,12 @@ def test_a_bin_of_eight_bits_is_its_dequantised_twin(tmp_path):
     # Eight bits are no rounding of the last digit.
     shutil.copy(STUDENTS / "ssru.npz", folders[2] / "model.npz")
     assert np.abs(found - _log_probabilities(folders[2])).max() > 1e-2
+
+
+def test_whole_numbers_without_a_multiplier_are_refused(tmp_path):
+    """A file has the type for its settings; a matrix of it would be loaded as from -127 to 127."""
+    tensors = {name: each.read() for name, each in read_npz(STUDENTS / "ssru.npz").items()}
+    matrix = EightBitMatrix.of(tensors["Wemb"]).integers
+    np.savez(tmp_path / "model.npz", **{**tensors, "Wemb": matrix})
+    with pytest.raises(ValueError, match=r"not what they are multiplied by.*1 such.*, Wemb among"):
+        load_pretrained(tmp_path / "model.npz", tokenizers=None)
