@@ -120,6 +120,20 @@ class Study:
         key = {"name": "floor", "corpus": DEMO, "scale": dataclasses.asdict(self.scale)}
         return float(self.records.get_or_measure(key, measure)["loss"])
 
+    def means_at_start(self, trial: Trial) -> list[dict[str, Any]]:
+        """The means of the decoder's stream before a training, sublayer by sublayer."""
+
+        def measure() -> Outcome:
+            from study.corpus import Corpus
+            from study.measure import means_at_start
+
+            corpus = Corpus.load(self.data[trial.corpus], self.scale, self.folder)
+            return {"means": means_at_start(trial, self.scale, corpus)}
+
+        key = {"name": "means at the start", **trial.key(self.scale)}
+        found: list[dict[str, Any]] = self.records.get_or_measure(key, measure)["means"]
+        return found
+
     def missing(self) -> list[Trial]:
         """The trials that can be done now, in the order of the plan."""
         trials = [trial for _, stage in self.plan.stages(self.find) for trial in stage]

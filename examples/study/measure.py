@@ -15,6 +15,7 @@ from keras_addnorm.diagnostics import (
     effective_depth,
     initialize_admin,
     inspect,
+    observe,
     predict_stability,
 )
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -50,7 +51,6 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
     if trial.is_inspected and not trial.has_warmup:  # alike with warm-up
         forecast = predict_stability(config, learning_rate=trial.learning_rate).verdict.value
         start = _profile(model, probe)
-    means = {"start": _means(model, probe)} if trial.has_means else None
     losses, seconds = [], []
     for batch, rate in zip(batches, trial.rates(scale), strict=True):
         optimizer.learning_rate.assign(rate)
@@ -75,7 +75,7 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
         "end": None,
         "skips": None,
         "effective_depth": None,
-        "means": means,
+        "means": None,
     }
     if math.isfinite(losses[-1]):
         found = [float(model.test_on_batch(*batch)) for batch in corpus.validation_batches(scale)]
@@ -90,8 +90,8 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
                 "skips": {name: _rounded(cost) for name, cost in depth.increases.items()},
                 "effective_depth": _rounded(depth.depth),
             }
-        if means is not None:
-            means["end"] = _means(model, probe)
+        if trial.has_means:
+            outcome["means"] = _means(model, probe)
     return outcome
 
 
@@ -128,14 +128,39 @@ def _profile(model: Seq2SeqTransformer, probe: Any) -> dict[str, Any]:
     return found
 
 
+def means_at_start(trial: Trial, scale: Scale, corpus: Corpus) -> list[dict[str, Any]]:
+    """The means of the decoder's stream before a training.
+
+    Args:
+        trial: What would be trained.
+        scale: How large.
+        corpus: The sentences.
+
+    Returns:
+        For each sublayer of the decoder its name and numbers, as plain JSON values.
+    """
+    keras.utils.set_random_seed(trial.seed)
+    model = Seq2SeqTransformer(_config(trial, scale, corpus))
+    return _means(model, corpus.validation_batches(scale)[0])
+
+
 def _means(model: Seq2SeqTransformer, probe: Any) -> list[dict[str, Any]]:
     """The mean of what each sublayer of the decoder adds, and what the stream then is."""
+    inputs, _ = probe
+    with observe(model) as observation:
+        model(inputs, training=False)
     found = []
-    for item in inspect(model, probe).sublayers:
-        if item.stack == "decoder":
-            fields = ("residual_mean", "residual_rms", "branch_mean", "merged_mean", "merged_rms")
-            numbers = {field: _rounded(getattr(item, field)) for field in fields}
-            found.append({"name": item.name, **numbers})
+    for record in observation:
+        if record.name.startswith("decoder"):
+            real = np.asarray(record.mask) if record.mask is not None else ...
+            branch, stream = (np.asarray(x)[real] for x in (record.branch, record.merged))
+            numbers = {
+                "branch_mean": branch.mean(),
+                "stream_mean": stream.mean(),
+                "stream_rms": np.sqrt(np.mean(stream**2)),
+            }
+            rounded = {name: _rounded(value) for name, value in numbers.items()}
+            found.append({"name": record.name, **rounded})
     return found
 
 

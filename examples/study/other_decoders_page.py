@@ -12,7 +12,7 @@ from claims.images import Images
 from claims.page import table
 from matplotlib.ticker import MaxNLocator
 
-from study.other_decoders import Decoder, DecoderPlan
+from study.other_decoders import DecoderPlan
 from study.results import EFFECT, Results, bleu, of_each_seed
 from study.trial import Outcome, loss_of
 
@@ -50,29 +50,31 @@ were chosen with self-attention: another decoder might do better with rates of i
 
 
 def _means(results: Results, plan: DecoderPlan, images: Images) -> list[str]:
-    found = {decoder: _outcome(results, plan, decoder) for decoder in plan.decoders}
-    known = {decoder: one for decoder, one in found.items() if one is not None}
+    study = results.study
+    trials = {decoder: plan.with_means(decoder, study.find) for decoder in plan.decoders}
+    known = {decoder: trial for decoder, trial in trials.items() if trial is not None}
     if not known:
         return []
+    starts = {decoder: study.means_at_start(trial) for decoder, trial in known.items()}
+    outcomes = {decoder: study.find(trial) for decoder, trial in known.items()}
+    ends = {decoder: one["means"] for decoder, one in outcomes.items() if one is not None}
+    rows = []
+    for decoder in known:
+        row = [_KINDS[decoder.self_attention], f"`{decoder.scheme}`", f"`{decoder.norm}`"]
+        for means in (starts, ends):
+            row += _numbers(means[decoder]) if decoder in means else ["", ""]
+        one = outcomes[decoder]
+        rows.append([*row, "" if one is None else of_each_seed([loss_of(one)])])
     header = ["decoder", "scheme", "norm"]
     for when in ("at the start", "trained"):
         header += [f"mean of F, {when}", f"stream's mean / rms, {when}"]
-    rows = []
-    for decoder, one in known.items():
-        row = [_KINDS[decoder.self_attention], f"`{decoder.scheme}`", f"`{decoder.norm}`"]
-        for when in ("start", "end"):
-            items = one["means"].get(when)
-            row += _numbers(items) if items else ["", ""]
-        rows.append([*row, of_each_seed([loss_of(one)])])
-    layers = results.study.plan.middle
     path = images.path("means")
     with picture(path, panels=2, width=11.0) as axes:
-        for axis, when, title in zip(
-            axes, ("start", "end"), ("at the start", "trained"), strict=True
-        ):
-            for (decoder, one), line in zip(known.items(), _LINES, strict=False):
-                if items := one["means"].get(when):
-                    shares = [_share(item) for item in items]
+        panels = (("at the start", starts), ("trained", ends))
+        for axis, (title, means) in zip(axes, panels, strict=True):
+            for decoder, line in zip(known, _LINES, strict=False):
+                if decoder in means:
+                    shares = [_share(item) for item in means[decoder]]
                     name = f"{_KINDS[decoder.self_attention]}, {decoder.scheme}, {decoder.norm}"
                     axis.plot(range(1, len(shares) + 1), shares, line, label=name, markersize=4)
             axis.set(
@@ -84,18 +86,13 @@ def _means(results: Results, plan: DecoderPlan, images: Images) -> list[str]:
         )
     what = "The mean of the decoder's stream over its root mean square, sublayer by sublayer"
     return [
-        f"At {layers} layers, first seed, one batch of validation pairs. The mean of F is that of "
-        "the sublayers in the place of self-attention, all channels and layers together; the "
-        "stream's is that behind the last sublayer, in front of a final norm.",
+        f"At {study.plan.middle} layers, first seed, one batch of validation pairs. The mean of F "
+        "is that of the sublayers in the place of self-attention, all channels and layers "
+        "together; the stream's is that behind the last sublayer, in front of a final norm.",
         table([*header, "loss"], rows),
         images.markdown(path, what),
         f"{what}: in each layer the SSRU or attention, cross-attention, feed-forward.",
     ]
-
-
-def _outcome(results: Results, plan: DecoderPlan, decoder: Decoder) -> Outcome | None:
-    trial = plan.with_means(decoder, results.study.find)
-    return None if trial is None else results.study.find(trial)
 
 
 def _numbers(items: list[dict[str, Any]]) -> list[str]:
@@ -104,7 +101,7 @@ def _numbers(items: list[dict[str, Any]]) -> list[str]:
 
 
 def _share(item: dict[str, Any]) -> float:
-    return item["merged_mean"] / item["merged_rms"]
+    return item["stream_mean"] / item["stream_rms"]
 
 
 def _schemes(results: Results, plan: DecoderPlan) -> list[str]:

@@ -51,7 +51,7 @@ class Trial:
         has_warmup: Whether the rate rises to its height, or starts there.
         is_inspected: Whether to look inside: after the training, or before one without warm-up.
         self_attention: What stands in the place of the decoder's self-attention.
-        has_means: Whether to keep the means of the decoder's stream, before the training and after.
+        has_means: Whether to keep the means of the decoder's stream after the training.
     """
 
     scheme: str

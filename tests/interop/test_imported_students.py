@@ -55,7 +55,7 @@ def runs(tmp_path_factory, corpus):
         shutil.copy(STUDENTS / name, student)
     data = {
         **{"data": str(corpus), "source": "en", "target": "de"},
-        **{"evaluation.num_beams": 1, "evaluation.max_length": 40},
+        **{"evaluation.num_beams": 1, "evaluation.max_length": 70},
     }
     loaded = import_pretrained(str(student), folder / "student", data)
     return folder, loaded
@@ -99,7 +99,7 @@ def test_inspect_has_no_maps_of_a_cell_and_says_so(runs):
     assert json.loads((folder / "report.json").read_text())["loss"] == report.loss
 
 
-LINES = SAID["sources"][80:87]
+LINES = SAID["sources"][70:75]
 
 
 @pytest.fixture(scope="module")
@@ -136,17 +136,19 @@ def test_a_fine_tuned_student_is_exported_from_text_to_text(runs, fine_tuned):
 
 @pytest.mark.slow
 def test_a_student_is_stored_in_a_byte_for_each_weight(runs):
-    """Its scores are those of the model with the weights that are stored."""
+    """Its outputs are nearly those of the weights before they were rounded."""
     folder, _ = runs
     run = load_run(folder / "student")
     saved = export(run, folder / "small", storage="int8")
     found = load_translator(saved)(LINES)
-    exact = load_translator(export(run, folder / "large"))(LINES)
-    same = [a.text == b.text for a, b in zip(found, exact, strict=True)]
-    assert sum(same) >= len(LINES) - 2
-    for a, b in zip(found, exact, strict=True):
-        if a.text == b.text:
-            assert a.score == pytest.approx(b.score, abs=0.02)
+    same = [
+        (one.score, score)
+        for one, (text, score) in zip(found, translate_texts(run, LINES), strict=True)
+        if one.text == text
+    ]
+    assert len(same) >= len(LINES) - 2
+    for score, exact in same:
+        assert score == pytest.approx(exact, rel=0.02) and score != exact
 
 
 @pytest.mark.slow
