@@ -136,19 +136,20 @@ def test_a_fine_tuned_student_is_exported_from_text_to_text(runs, fine_tuned):
 
 @pytest.mark.slow
 def test_a_student_is_stored_in_a_byte_for_each_weight(runs):
-    """Its outputs are nearly those of the weights before they were rounded."""
+    """Its outputs are those of a table whose rows are whole numbers times a factor each."""
     folder, _ = runs
     run = load_run(folder / "student")
-    saved = export(run, folder / "small", storage="int8")
-    found = load_translator(saved)(LINES)
-    same = [
-        (one.score, score)
-        for one, (text, score) in zip(found, translate_texts(run, LINES), strict=True)
-        if one.text == text
-    ]
-    assert len(same) >= len(LINES) - 2
-    for score, exact in same:
-        assert score == pytest.approx(exact, rel=0.02) and score != exact
+    found = load_translator(export(run, folder / "small", storage="int8"))(LINES)
+    assert [one.text for one in found] != [text for text, _ in translate_texts(run, LINES)]
+    # Of this small model the table alone is large enough to be stored so.
+    table = run.model.decoder_embedding.embeddings
+    numbers = to_numpy(table)
+    factors = np.abs(numbers).max(axis=1, keepdims=True) / 127
+    table.assign(np.rint(numbers / np.where(factors, factors, 1)) * factors)
+    expected = translate_texts(run, LINES)
+    assert [one.text for one in found] == [text for text, _ in expected]
+    scores = [[one.score for one in found], [score for _, score in expected]]
+    np.testing.assert_allclose(*scores, rtol=1e-4)
 
 
 @pytest.mark.slow
