@@ -91,7 +91,8 @@ def _means(results: Results, plan: DecoderPlan, images: Images) -> list[str]:
         "together; the stream's is that behind the last sublayer, in front of a final norm.",
         table([*header, "loss"], rows),
         images.markdown(path, what),
-        f"{what}: in each layer the SSRU or attention, cross-attention, feed-forward.",
+        f"{what}: in each layer the SSRU or attention, cross-attention, feed-forward. Of the mean "
+        "that attentions begin with, the positions are a part: their cosines are near 1.",
     ]
 
 
@@ -142,7 +143,8 @@ def _schemes(results: Results, plan: DecoderPlan) -> list[str]:
     missing = [name for name in plan.schemes if name not in losses]
     return [
         f"At {layers} layers, the best with an {kind} first. The advantage is by how much its loss "
-        "is lower than that with self-attention, one number a seed.",
+        "is lower than that with self-attention, one number a seed; where there is one, the second "
+        "seed is not trained yet, and a few hundredths are chance.",
         table(header, rows),
         _verdict(kind, before, losses)
         + (f" Not trained: {', '.join(f'`{name}`' for name in missing)}." if missing else ""),
