@@ -1,6 +1,7 @@
 """Every residual scheme on translation: trained alike, with its own learning rate, and looked into.
 
 python examples/study_schemes.py --minutes 60    # resumes; ten hours in all
+python examples/study_schemes.py --self-attention ssru    # some schemes with SSRU decoders
 python examples/study_schemes.py --page          # writes the page from what is on record
 python examples/study_schemes.py --quick         # only tries that it runs
 
@@ -27,6 +28,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from claims.records import Records
+from study.other_decoders import Decoder, DecoderPlan
 from study.trial import DEMO, MULTI30K, Outcome, Plan, Scale, Trial
 
 from keras_addnorm import schemes
@@ -49,6 +51,27 @@ FULL = Plan(
         "t_fixup",
     ),
 )
+SSRU = DecoderPlan(
+    FULL,
+    "ssru",
+    schemes=(
+        "pre_ln",
+        "post_ln",
+        "deep_norm",
+        "rezero",
+        "sandwich_ln",
+        "admin",
+        "t_fixup",
+        "layer_scale",
+    ),
+    decoders=(
+        Decoder("ssru", "pre_ln"),
+        Decoder("ssru", "post_ln"),
+        Decoder("multi_head_attention", "pre_ln"),
+        Decoder("average_attention", "pre_ln"),
+        Decoder("ssru", "pre_ln", "rms_norm"),
+    ),
+)
 QUICK = Plan(schemes=("pre_ln", "post_ln"), depths=(2,), rates=(0.01,), seeds=(1,))
 SMALL = Scale(hidden_dim=8, num_heads=2, vocabulary_size=300, batch_size=4, updates=3, warmup=2)
 
@@ -67,7 +90,7 @@ class Study:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | DecoderPlan,
         scale: Scale,
         records: Records,
         data: dict[str, str],
@@ -76,6 +99,10 @@ class Study:
     ) -> None:
         self.plan, self.scale, self.records = plan, scale, records
         self.data, self.folder, self.is_timed = data, folder, is_timed
+
+    def with_plan(self, plan: Plan | DecoderPlan) -> Study:
+        """The same with other trials."""
+        return Study(plan, self.scale, self.records, self.data, self.folder, self.is_timed)
 
     def find(self, trial: Trial) -> Outcome | None:
         """What is on record of a trial."""
@@ -92,6 +119,20 @@ class Study:
 
         key = {"name": "floor", "corpus": DEMO, "scale": dataclasses.asdict(self.scale)}
         return float(self.records.get_or_measure(key, measure)["loss"])
+
+    def means_at_start(self, trial: Trial) -> list[dict[str, Any]]:
+        """The means of the decoder's stream before a training, sublayer by sublayer."""
+
+        def measure() -> Outcome:
+            from study.corpus import Corpus
+            from study.measure import means_at_start
+
+            corpus = Corpus.load(self.data[trial.corpus], self.scale, self.folder)
+            return {"means": means_at_start(trial, self.scale, corpus)}
+
+        key = {"name": "means at the start", **trial.key(self.scale)}
+        found: list[dict[str, Any]] = self.records.get_or_measure(key, measure)["means"]
+        return found
 
     def missing(self) -> list[Trial]:
         """The trials that can be done now, in the order of the plan."""
@@ -188,13 +229,17 @@ def main(arguments: argparse.Namespace) -> None:
         work(arguments.task, arguments.result)
         return
     plan, scale = (QUICK, SMALL) if arguments.quick else (FULL, Scale())
+    decoders = DecoderPlan(QUICK, "ssru", QUICK.schemes) if arguments.quick else SSRU
     data = {DEMO: "demo/en-de", **({MULTI30K: arguments.data} if arguments.data else {})}
     records = Records(arguments.records)
     study = Study(plan, scale, records, data, arguments.folder, not arguments.untimed)
-    failed = [] if arguments.page else study.run(arguments.processes, arguments.minutes)
+    failed = []
+    if not arguments.page:
+        done = study.with_plan(decoders) if arguments.self_attention == "ssru" else study
+        failed = done.run(arguments.processes, arguments.minutes)
     from study.page import write
 
-    write(study, arguments.out)
+    write(study, decoders, arguments.out)
     print(f"Written: {arguments.out}")
     if failed:
         sys.exit("\n".join(["Some trials failed, and will be tried again:", *failed]))
@@ -206,6 +251,12 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--minutes", type=float, default=600, help="start no trial afterwards")
+    made.add_argument(
+        "--self-attention",
+        choices=("multi_head_attention", "ssru"),
+        default="multi_head_attention",
+        help="what the decoders have; ssru takes the rates that are on record of the other",
+    )
     made.add_argument("--processes", type=int, default=2, help="trials at once")
     made.add_argument("--untimed", action="store_true", help="trials share an accelerator")
     made.add_argument("--data", help="the folder of Multi30k; without it, it is left out")

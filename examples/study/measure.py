@@ -15,6 +15,7 @@ from keras_addnorm.diagnostics import (
     effective_depth,
     initialize_admin,
     inspect,
+    observe,
     predict_stability,
 )
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -74,6 +75,7 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
         "end": None,
         "skips": None,
         "effective_depth": None,
+        "means": None,
     }
     if math.isfinite(losses[-1]):
         found = [float(model.test_on_batch(*batch)) for batch in corpus.validation_batches(scale)]
@@ -88,6 +90,8 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
                 "skips": {name: _rounded(cost) for name, cost in depth.increases.items()},
                 "effective_depth": _rounded(depth.depth),
             }
+        if trial.has_means:
+            outcome["means"] = _means(model, probe)
     return outcome
 
 
@@ -105,6 +109,7 @@ def _config(trial: Trial, scale: Scale, corpus: Corpus) -> Seq2SeqConfig:
         dropout=0.1,
         scheme=trial.scheme,
         norm=trial.norm,
+        self_attention=trial.self_attention,
         share_embeddings=True,
     )
 
@@ -120,6 +125,42 @@ def _profile(model: Seq2SeqTransformer, probe: Any) -> dict[str, Any]:
             "stream_growth": _rounded(last.merged_rms / first.residual_rms),
             "gradient_ratio": _rounded(first.gradient_norm / max(last.gradient_norm, 1e-30)),
         }
+    return found
+
+
+def means_at_start(trial: Trial, scale: Scale, corpus: Corpus) -> list[dict[str, Any]]:
+    """The means of the decoder's stream before a training.
+
+    Args:
+        trial: What would be trained.
+        scale: How large.
+        corpus: The sentences.
+
+    Returns:
+        For each sublayer of the decoder its name and numbers, as plain JSON values.
+    """
+    keras.utils.set_random_seed(trial.seed)
+    model = Seq2SeqTransformer(_config(trial, scale, corpus))
+    return _means(model, corpus.validation_batches(scale)[0])
+
+
+def _means(model: Seq2SeqTransformer, probe: Any) -> list[dict[str, Any]]:
+    """The mean of what each sublayer of the decoder adds, and what the stream then is."""
+    inputs, _ = probe
+    with observe(model) as observation:
+        model(inputs, training=False)
+    found = []
+    for record in observation:
+        if record.name.startswith("decoder"):
+            real = np.asarray(record.mask) if record.mask is not None else ...
+            branch, stream = (np.asarray(x)[real] for x in (record.branch, record.merged))
+            numbers = {
+                "branch_mean": branch.mean(),
+                "stream_mean": stream.mean(),
+                "stream_rms": np.sqrt(np.mean(stream**2)),
+            }
+            rounded = {name: _rounded(value) for name, value in numbers.items()}
+            found.append({"name": record.name, **rounded})
     return found
 
 

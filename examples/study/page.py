@@ -15,103 +15,24 @@ from claims.progress import TRAINED, observed, progress
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from keras_addnorm.basics import atomic_file
-from study.trial import MULTI30K, PAIRS, Outcome, Trial, loss_of
+from study.other_decoders import DecoderPlan
+from study.other_decoders_page import section
+from study.results import EFFECT, HUGE, Results, bleu, nats, of_each_seed
+from study.trial import MULTI30K, PAIRS, Outcome, loss_of
 
 if TYPE_CHECKING:
     from study_schemes import Study
 
 _MARKERS = "osD^vP"
-_EFFECT = 0.02  # nats: smaller differences of the loss are taken for chance
 _CHEAP = 1.1  # of the reference's time
-_HUGE = 100  # nats: such losses are not drawn, need no decimals, and say nothing about chance
 
 
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """The study, with what is asked of it often."""
-
-    study: Study
-
-    @property
-    def reference(self) -> str:
-        """The scheme that others are compared with."""
-        return self.study.plan.schemes[0]
-
-    def by_seed(self, scheme: str, layers: int, **changed: Any) -> dict[int, Outcome]:
-        """The outcomes of a scheme at its own rate."""
-        plan = self.study.plan
-        rate = plan.best_rate(scheme, self.study.find)
-        if rate is None:
-            return {}
-        trials = {seed: plan.trial(scheme, layers, rate, seed, **changed) for seed in plan.seeds}
-        found = {seed: self.study.find(trial) for seed, trial in trials.items()}
-        return {seed: outcome for seed, outcome in found.items() if outcome is not None}
-
-    def of(self, scheme: str, layers: int, **changed: Any) -> list[Outcome]:
-        """The same, one a seed, without the seeds."""
-        return list(self.by_seed(scheme, layers, **changed).values())
-
-    def losses(self, scheme: str, layers: int, **changed: Any) -> list[float]:
-        """The validation losses, one a seed; infinite where one diverged."""
-        return [loss_of(outcome) for outcome in self.of(scheme, layers, **changed)]
-
-    def loss(self, scheme: str, layers: int, **changed: Any) -> float | None:
-        """The mean of the same."""
-        found = self.losses(scheme, layers, **changed)
-        return statistics.mean(found) if found else None
-
-    def best_first(self) -> list[str]:
-        """The schemes by their loss where rates are chosen; those without one come last."""
-
-        def rank(scheme: str) -> tuple[bool, float]:
-            loss = self.loss(scheme, self.study.plan.middle)
-            return loss is None, loss or 0.0
-
-        return sorted(self.study.plan.schemes, key=rank)
-
-    def norm_losses(self, norm: str) -> dict[str, float]:
-        """The loss of the reference scheme with a norm, trained on `"all"` pairs and on `"few"`."""
-        plan, find = self.study.plan, self.study.find
-        rate = plan.best_rate(self.reference, find, norm)
-        if rate is None:
-            return {}
-        whole = Trial(self.reference, plan.middle, rate, plan.seeds[0], norm=norm)
-        found = {"all": find(whole), "few": find(plan.with_few_pairs(norm, rate))}
-        return {pairs: loss_of(one) for pairs, one in found.items() if one is not None}
-
-    def time(self, scheme: str) -> float | None:
-        """The time of an update, as a factor of that of the reference.
-
-        It is that of the trainings without warm-up: their stage has one of each scheme, one after
-        the other. Rates and seeds are trained hours apart, with other programs beside them, or
-        before a scheme became faster.
-        """
-        return self._ratio(scheme, "milliseconds", has_warmup=False)
-
-    def memory(self, scheme: str) -> float | None:
-        """How much memory it takes, as a factor of that of the reference."""
-        return self._ratio(scheme, "memory_mib")
-
-    def _ratio(self, scheme: str, name: str, **changed: Any) -> float | None:
-        """A number of a scheme over that of the reference, on the same machine."""
-        ours, theirs = (self._medians(each, name, **changed) for each in (scheme, self.reference))
-        ratios = [value / theirs[machine] for machine, value in ours.items() if machine in theirs]
-        return statistics.median(ratios) if ratios else None
-
-    def _medians(self, scheme: str, name: str, **changed: Any) -> dict[str, float]:
-        """The median of a number over the seeds, by machine."""
-        values: dict[str, list[float]] = {}
-        for one in self.of(scheme, self.study.plan.middle, **changed):
-            if one[name]:
-                values.setdefault(one["machine"], []).append(one[name])
-        return {machine: statistics.median(some) for machine, some in values.items()}
-
-
-def write(study: Study, page: Path) -> None:
+def write(study: Study, decoders: DecoderPlan, page: Path) -> None:
     """Write the page with its pictures, whole or not at all.
 
     Args:
         study: The study; what is missing is listed.
+        decoders: What is trained with other decoders.
         page: Where the page goes.
     """
     results, images = Results(study), Images(page)
@@ -132,8 +53,10 @@ def write(study: Study, page: Path) -> None:
         _multi30k(results),
         "## Norms where data is scarce",
         _norms(results),
+        "## With SSRU decoders",
+        section(results, decoders, images),
         "## What is missing",
-        _missing(results),
+        _missing(results, decoders),
     ]
     with atomic_file(page) as temporary:
         temporary.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
@@ -143,12 +66,12 @@ def _result(results: Results) -> list[str]:
     """What the study found, in a few sentences; nothing while losses are missing."""
     plan, reference = results.study.plan, results.reference
     known = [name for name in results.best_first() if results.loss(name, plan.middle) is not None]
-    cheap = [name for name in known if (results.time(name) or _HUGE) <= _CHEAP]
+    cheap = [name for name in known if (results.time(name) or HUGE) <= _CHEAP]
     if reference not in known or not cheap:
         return []
     depths = f"{', '.join(map(str, plan.depths[:-1]))} and {plan.depths[-1]}"
     scores = "; ".join(
-        f"`{name}` {', '.join(_bleu(results.of(name, layers)) or '-' for layers in plan.depths)}"
+        f"`{name}` {', '.join(bleu(results.of(name, layers)) or '-' for layers in plan.depths)}"
         for name in dict.fromkeys((known[0], cheap[0], reference, "post_ln"))
         if name in known
     )
@@ -189,7 +112,7 @@ def _losses(results: Results) -> str:
         rate = plan.best_rate(scheme, results.study.find)
         row = [f"`{scheme}`", "" if rate is None else f"{rate:g}"]
         for layers in plan.depths:
-            row += [_by_seed(results.losses(scheme, layers)), _bleu(results.of(scheme, layers))]
+            row += [of_each_seed(results.losses(scheme, layers)), bleu(results.of(scheme, layers))]
         rows.append(row)
     return (
         f"The loss of each seed, and the mean of BLEU; the best at {plan.middle} layers first. The "
@@ -273,7 +196,7 @@ def _inner(results: Results) -> str:
 def _pictures(results: Results, images: Images) -> list[str]:
     plan, blocks = results.study.plan, []
     losses = {scheme: results.loss(scheme, plan.middle) for scheme in results.best_first()}
-    known = {scheme: loss for scheme, loss in losses.items() if loss is not None and loss < _HUGE}
+    known = {scheme: loss for scheme, loss in losses.items() if loss is not None and loss < HUGE}
     points = {
         scheme: (time, loss)
         for scheme, loss in known.items()
@@ -305,7 +228,7 @@ def _pictures(results: Results, images: Images) -> list[str]:
     what = "Validation loss against the time of an update"
     blocks += [
         images.markdown(path, what),
-        f"{what}. Blue: no scheme is both faster and better. Losses of {_HUGE} nats or more are "
+        f"{what}. Blue: no scheme is both faster and better. Losses of {HUGE} nats or more are "
         "left out.",
     ]
     path = images.path("skips")
@@ -350,7 +273,7 @@ def _warmup(results: Results) -> str:
         came = observed(progress(without, floor, best[1]), progress(with_it, floor, best[0]))
         hits += came == forecasts[scheme]
         missed = "" if came == forecasts[scheme] else "**miss**"
-        shown = (_nats(with_it), _nats(without))
+        shown = (nats(with_it), nats(without))
         rows.append([f"`{scheme}`", *shown, forecasts[scheme], came, missed])
     header = ["scheme", "loss", "without warm-up", "forecast", "observed", ""]
     return (
@@ -369,7 +292,7 @@ def _multi30k(results: Results) -> str:
     if not losses:
         return "Not trained yet."
     best_first = sorted(losses, key=lambda scheme: statistics.mean(losses[scheme]))
-    rows = [[f"`{s}`", _by_seed(losses[s]), _bleu(found[s])] for s in best_first]
+    rows = [[f"`{s}`", of_each_seed(losses[s]), bleu(found[s])] for s in best_first]
     return (
         f"At {plan.middle} layers and the rate of each scheme on the built-in set, first seed. "
         f"{scale.updates} updates of {scale.batch_size} pairs do not go over the pairs once: how "
@@ -384,7 +307,7 @@ def _norms(results: Results) -> str:
         rate = study.plan.best_rate(results.reference, study.find, norm)
         if rate is not None:
             losses = results.norm_losses(norm)
-            shown = (_nats(losses[pairs]) if pairs in losses else "" for pairs in ("all", "few"))
+            shown = (nats(losses[pairs]) if pairs in losses else "" for pairs in ("all", "few"))
             rows.append([f"`{norm}`", f"{rate:g}", *shown])
     header = ["norm", "rate", "loss, all pairs", f"loss, {few} pairs"]
     seen = study.scale.updates * study.scale.batch_size
@@ -411,13 +334,13 @@ class Claim:
 
     text: str
     margins: Margins
-    at_least: float = _EFFECT
+    at_least: float = EFFECT
 
     def verdict(self, margins: Sequence[float]) -> str:
         """Whether the claim holds here, for all seeds."""
         if all(margin > self.at_least for margin in margins):
             return "yes"
-        most = min(self.at_least, -_EFFECT)
+        most = min(self.at_least, -EFFECT)
         return "no" if all(margin < most for margin in margins) else "no clear difference"
 
 
@@ -463,7 +386,7 @@ CLAIMS = (
     Claim(
         "Pre-LN loses nothing without warm-up (Xiong et al., 2020)",
         _loses_nothing_without_warmup("pre_ln"),
-        -_EFFECT,
+        -EFFECT,
     ),
     Claim(
         "Without warm-up Pre-LN beats Post-LN (the same)",
@@ -472,12 +395,12 @@ CLAIMS = (
     Claim(
         "ReZero loses nothing without warm-up (Bachlechner et al., 2020)",
         _loses_nothing_without_warmup("rezero"),
-        -_EFFECT,
+        -EFFECT,
     ),
     Claim(
         "T-Fixup loses nothing without warm-up (Huang et al., 2020)",
         _loses_nothing_without_warmup("t_fixup"),
-        -_EFFECT,
+        -EFFECT,
     ),
     Claim("DS-Init beats Post-LN (Zhang et al., 2019)", _better("ds_init", "post_ln")),
     Claim("DS-Init beats Post-LN in deep models (the same)", _better("ds_init", "post_ln", 2)),
@@ -494,7 +417,7 @@ CLAIMS = (
     Claim(
         "Keel loses nothing without warm-up (2026)",
         _loses_nothing_without_warmup("keel"),
-        -_EFFECT,
+        -EFFECT,
     ),
     Claim("Keel beats Pre-LN in deep models (the same)", _better("keel", "pre_ln", 2)),
     Claim("ResiDual beats Pre-LN (Xie et al., 2023)", _better("resi_dual", "pre_ln")),
@@ -516,7 +439,7 @@ CLAIMS = (
     Claim(
         "Dynamic tanh can take the place of LayerNorm, on all pairs (Zhu et al., 2025)",
         _better_norm("dynamic_tanh", "layer_norm", pairs="all"),
-        -_EFFECT,
+        -EFFECT,
     ),
     Claim(
         "Dynamic tanh helps where data is scarce",
@@ -548,7 +471,7 @@ def _findings(results: Results) -> str:
         "Two losses are compared, seed by seed; the last column has the differences, one a seed. "
         f"Claims about deep models are tried at {depths[-1]} layers, that about the smallest depth "
         f"at {depths[0]}, all others at {results.study.plan.middle}. *Yes* and *no* are "
-        f"differences of more than {_EFFECT} nats that all seeds agree on. Where the claim is that "
+        f"differences of more than {EFFECT} nats that all seeds agree on. Where the claim is that "
         "nothing is lost, smaller differences are a *yes*; trainings without warm-up have the rate "
         "that was chosen with it, and a model that loses something may still [train "
         f"well](#without-warm-up).{_chance(results)}\n\n"
@@ -567,7 +490,7 @@ def _chance(results: Results) -> str:
         for layers in plan.depths
     }
     several = {
-        case: losses for case, losses in found.items() if len(losses) > 1 and max(losses) < _HUGE
+        case: losses for case, losses in found.items() if len(losses) > 1 and max(losses) < HUGE
     }
     if not several:
         return ""
@@ -588,21 +511,22 @@ def _ahead_and_behind(results: Results) -> str:
     for scheme in (name for name in results.best_first() if name != reference):
         margins = [_better(scheme, reference, which)(results) for which in range(len(plan.depths))]
         every = [margin for some in margins for margin in some]
-        if all(margins) and min(every) > _EFFECT:
+        if all(margins) and min(every) > EFFECT:
             ahead.append(f"`{scheme}`")
-        elif all(margins) and max(every) < -_EFFECT:
+        elif all(margins) and max(every) < -EFFECT:
             behind.append(f"`{scheme}`")
     return "".join(
-        f"{title} `{reference}` at every depth, by more than {_EFFECT} nats with each seed: "
+        f"{title} `{reference}` at every depth, by more than {EFFECT} nats with each seed: "
         f"{', '.join(names)}.\n\n"
         for title, names in (("Better than", ahead), ("Worse than", behind))
         if names
     )
 
 
-def _missing(results: Results) -> str:
+def _missing(results: Results, decoders: DecoderPlan) -> str:
     study, rows, left = results.study, [], []
-    for title, trials in study.plan.stages(study.find):
+    stages = (*study.plan.stages(study.find), *decoders.stages(study.find))
+    for title, trials in stages:
         missing = [trial for trial in trials if study.find(trial) is None]
         rows.append([title, str(len(trials) - len(missing)), str(len(trials))])
         by_layers: dict[int, list[str]] = {}
@@ -633,20 +557,6 @@ What a study of this size cannot show:
   dropout and the form of the schedule are the same for all.
 - Scarce data in the sense of a training that goes on until a model has learnt its pairs by heart.
 - Language models without an encoder, in which most of the newer schemes were tried."""
-
-
-def _by_seed(losses: Sequence[float]) -> str:
-    return ", ".join(map(_nats, losses))
-
-
-def _nats(loss: float) -> str:
-    return f"{loss:.3f}" if loss < _HUGE else number(loss, 0)
-
-
-def _bleu(outcomes: Iterable[Outcome]) -> str:
-    """The mean BLEU; nothing where a training diverged."""
-    known = [one["bleu"] for one in outcomes if one["bleu"] is not None]
-    return f"{statistics.mean(known):.1f}" if known else ""
 
 
 def _mean(values: Iterable[float | None]) -> str:

@@ -50,6 +50,8 @@ class Trial:
         pairs: Training pairs; `None` for all.
         has_warmup: Whether the rate rises to its height, or starts there.
         is_inspected: Whether to look inside: after the training, or before one without warm-up.
+        self_attention: What stands in the place of the decoder's self-attention.
+        has_means: Whether to keep the means of the decoder's stream after the training.
     """
 
     scheme: str
@@ -61,6 +63,8 @@ class Trial:
     pairs: int | None = None
     has_warmup: bool = True
     is_inspected: bool = True
+    self_attention: str = "multi_head_attention"
+    has_means: bool = False
 
     def rates(self, scale: Scale) -> list[float]:
         """The learning rate of each update."""

@@ -188,6 +188,9 @@ def _sublayer_report(
         ),
         attention=None if attention is None else _attention_statistics(attention, real),
         streams=stream_statistics(record),
+        residual_mean=statistics.mean(x, real),
+        branch_mean=statistics.mean(f, real),
+        merged_mean=statistics.mean(y, real),
     )
 
 

@@ -119,6 +119,9 @@ class SublayerReport:
             that was not measured. See `effective_depth`.
         streams: Streams, memory and the weights between them; `None` for a scheme of one stream
             without memory.
+        residual_mean: Mean of x over its channels; `None` in a report of before there were means.
+        branch_mean: That of F(x).
+        merged_mean: That of y.
     """
 
     name: str
@@ -135,6 +138,9 @@ class SublayerReport:
     attention: AttentionStatistics | None
     skip_cost: float | None = None
     streams: StreamStatistics | None = None
+    residual_mean: float | None = None
+    branch_mean: float | None = None
+    merged_mean: float | None = None
 
     @property
     def stack(self) -> str:

@@ -33,6 +33,8 @@ _METRICS = (
     {"key": "cosine", "text": "cos(x, y)", "is_log": False},
     {"key": "merged_rms", "text": "rms of y", "is_log": True},
     {"key": "gradient_norm", "text": "gradient norm at x", "is_log": True},
+    {"key": "branch_mean", "text": "mean of F(x)", "is_log": False},
+    {"key": "merged_mean", "text": "mean of y", "is_log": False},
 )
 _HEADLINES = {
     "healthy": "Healthy",
@@ -252,6 +254,8 @@ _NUMBERS = {
     "weight_gradient_norm": "gradient at weights",
     "skip_cost": "cost of skipping",
     "dead_units": "dead units",
+    "branch_mean": "mean F(x)",
+    "merged_mean": "mean y",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,7 @@ class ResidualRow:
     """One sublayer at one step: one line of the log, its columns in this order.
 
     Root mean squares and norms are taken over the real (not padded) positions of the probe batch,
-    in float32.
+    in float32; means, over their channels, too. In a log of before there were means, these are NaN.
 
     Args:
         step: Number of training steps done, counted over all runs that went on with one another.
@@ -30,6 +31,9 @@ class ResidualRow:
         residual_ratio: `||F(x)|| / ||x||`.
         cosine: Mean cosine between `x` and `y`, position by position.
         gradient_norm: Norm of the loss's gradient at `x`.
+        residual_mean: Mean of `x`.
+        branch_mean: That of `F(x)`.
+        merged_mean: That of `y`.
     """
 
     step: int
@@ -40,6 +44,9 @@ class ResidualRow:
     residual_ratio: float
     cosine: float
     gradient_norm: float
+    residual_mean: float = math.nan
+    branch_mean: float = math.nan
+    merged_mean: float = math.nan
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(ResidualRow))
@@ -98,7 +105,7 @@ class _Log(Generic[Row]):
             return []
         whole, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
         header, *lines = csv.reader(io.StringIO(whole))
-        if tuple(header) != self._columns:
+        if tuple(header) not in self._known_columns:
             raise ArgumentError(
                 f"{str(self.path)!r} is not a log of ResidualMonitor.",
                 f"the columns {', '.join(self._columns)}",
@@ -120,8 +127,15 @@ class _Log(Generic[Row]):
     def _columns(self) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(self._row))
 
+    @property
+    def _known_columns(self) -> list[tuple[str, ...]]:
+        """Those of this version, and of one that had no columns of those with a default."""
+        fields = dataclasses.fields(self._row)
+        first = [field.name for field in fields if field.default is dataclasses.MISSING]
+        return [self._columns, tuple(first)]
+
     def _read(self, line: list[str]) -> Row:
-        values = zip(dataclasses.fields(self._row), line, strict=True)
+        values = zip(dataclasses.fields(self._row), line, strict=False)
         return self._row(*(_TYPES[str(field.type)](value) for field, value in values))
 
 

@@ -30,10 +30,10 @@ class ResidualMonitor(keras.callbacks.Callback):
 
     A forward and a backward pass over one fixed batch, without dropout, give for each sublayer the
     columns of `ResidualRow`: root mean squares of x, F(x) and y, the residual ratio
-    ‖F(x)‖ / ‖x‖, the cosine between x and y, and the norm of the loss's gradient at x. They go to
-    a CSV file, to TensorBoard, or both; a `Report`'s page draws the CSV step by step. For a scheme
-    of several streams or with a memory, the numbers of `StreamStatistics` go to a second CSV file,
-    a row each.
+    ‖F(x)‖ / ‖x‖, the cosine between x and y, the norm of the loss's gradient at x, and the means of
+    x, F(x) and y. They go to a CSV file, to TensorBoard, or both; a `Report`'s page draws the CSV
+    step by step. For a scheme of several streams or with a memory, the numbers of
+    `StreamStatistics` go to a second CSV file, a row each.
 
     The pass is compiled once, at the first step that is logged. It reads the weights and changes
     nothing: not the weights, not the optimiser, not the random numbers of dropout. Statistics are
@@ -214,7 +214,7 @@ class ResidualMonitor(keras.callbacks.Callback):
             _, _, gradients = differentiate(objective, [], zeros)
             table = ops.stack(
                 [
-                    ops.stack([*_statistics(record), _norm(gradient) / scale])
+                    ops.stack([*_statistics(record), _norm(gradient) / scale, *_means(record)])
                     for record, gradient in zip(records.values(), gradients, strict=True)
                 ]
             )
@@ -256,11 +256,7 @@ def _compute_dtypes(model: Any) -> set[str]:
 
 def _statistics(record: SublayerRecord) -> list[Tensor]:
     """The columns of `ResidualRow` from `residual_rms` to `cosine`, each a float32 scalar."""
-    x, f, y = (
-        ops.cast(tensor, "float32") for tensor in (record.residual, record.branch, record.merged)
-    )
-    real = ops.ones_like(x[..., 0]) if record.mask is None else ops.cast(record.mask, "float32")
-    count = ops.maximum(ops.sum(real), 1.0)
+    (x, f, y), real, count = _streams(record)
 
     def square(tensor: Tensor) -> Tensor:
         return ops.sum(real * ops.sum(tensor * tensor, axis=-1))
@@ -273,6 +269,22 @@ def _statistics(record: SublayerRecord) -> list[Tensor]:
         _divide(ops.sqrt(square(f)), ops.sqrt(square(x))),
         ops.sum(real * cosines) / count,
     ]
+
+
+def _means(record: SublayerRecord) -> list[Tensor]:
+    """The columns of `ResidualRow` from `residual_mean` to the end."""
+    streams, real, count = _streams(record)
+    return [ops.sum(real * ops.mean(tensor, axis=-1)) / count for tensor in streams]
+
+
+def _streams(record: SublayerRecord) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Return x, F(x) and y, 1 at real positions and 0 at others, and the number of real ones."""
+    streams = [
+        ops.cast(tensor, "float32") for tensor in (record.residual, record.branch, record.merged)
+    ]
+    entry = streams[0][..., 0]
+    real = ops.ones_like(entry) if record.mask is None else ops.cast(record.mask, "float32")
+    return streams, real, ops.maximum(ops.sum(real), 1.0)
 
 
 def _divide(above: Tensor, below: Tensor) -> Tensor:

@@ -13,6 +13,12 @@ def rms(x: Array, real: Array) -> float:
     return float(np.sqrt(np.mean(rows**2))) if rows.size else 0.0
 
 
+def mean(x: Array, real: Array) -> float:
+    """Return the mean of all channels over the real positions."""
+    rows = _rows(x, real)
+    return float(rows.mean()) if rows.size else 0.0
+
+
 def norm_ratio(a: Array, b: Array, real: Array) -> float:
     """Return `||a|| / ||b||` over the real positions; 0 if both are zero."""
     above, below = np.linalg.norm(_rows(a, real)), np.linalg.norm(_rows(b, real))
@@ -42,7 +48,7 @@ def mean_cosine(a: Array, b: Array, real: Array) -> float:
 def mean_and_variance(x: Array, real: Array) -> tuple[float, float]:
     """Return the mean over all real positions, and the mean of each one's variance in LayerNorm."""
     rows = _rows(x, real)
-    return (float(rows.mean()), float(rows.var(axis=-1).mean())) if rows.size else (0.0, 0.0)
+    return mean(x, real), float(rows.var(axis=-1).mean()) if rows.size else 0.0
 
 
 def dead_share(activations: Array, real: Array, *, is_gated: bool) -> float:

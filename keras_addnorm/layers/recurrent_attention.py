@@ -155,7 +155,7 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
         """Read positions from left to right.
 
         Args:
-            x: `(B, T, D)`.
+            x: `(B, T, D)`, of one position or more.
             mask: `(B, T)`, True at real positions, which alone change the state; `None` for all.
             state: The state before; `None` for the initial one.
             training: Whether to apply dropout.
@@ -217,7 +217,10 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
         elif padding_mask is not None:
             at = ops.arange(size_of(x, 1), dtype="int32") + cache_update_index
             mask = ops.take(padding_mask, at, axis=1)
-        y, new = self.run(state.split_rows(x), mask, state.stored, training)
+        if x.shape[1] == 0:  # No position, no step.
+            y, new = state.split_rows(x), state.stored
+        else:
+            y, new = self.run(state.split_rows(x), mask, state.stored, training)
         scores = no_heads(x, ops.shape(x)[1]) if return_attention_scores else None
         return pack(state.join_rows(y), scores, None if cache is None else state.updated(new))
 

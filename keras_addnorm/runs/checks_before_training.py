@@ -18,6 +18,7 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig, TrainingConfig
 from keras_addnorm.runs.trained_run import require_model_config
 
+_DROPOUTS = {"dropout", "attention_dropout", "activation_dropout", "drop_path"}
 # What decides which pairs are trained on.
 _DATA_SETTINGS = ("data", "source", "target", *FILE_SETTINGS, *SPLIT_SETTINGS)
 
@@ -116,12 +117,16 @@ def require_alignments(training: TrainingConfig, directory: RunDirectory) -> Non
 def require_start(config: RunConfig, directory: RunDirectory) -> None:
     """Refuses a run to start from that is not trained, or has another tokeniser or model.
 
-    A training that has started needs the other run no more.
+    Dropout may be another one, as it has no weights. A training that has started needs the other
+    run no more.
     """
     if not config.training.start_from or directory.has_checkpoints():
         return
     start = RunDirectory(config.training.start_from, verify=directory.verify)
     before, now = start.read_config().to_dict(), config.to_dict()
+    for settings in (before, now):
+        model = settings["model"]
+        settings["model"] = {key: model[key] for key in model if key not in _DROPOUTS}
     start.weights()
     for key in ("tokenizer", "model"):
         if before[key] != now[key]:

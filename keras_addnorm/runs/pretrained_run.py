@@ -21,6 +21,7 @@ from keras_addnorm.decoding import (
 )
 from keras_addnorm.decoding.length_penalties import GNMTPenalty, NoPenalty
 from keras_addnorm.interop import GenerationSettings, Pretrained, families, load_pretrained
+from keras_addnorm.layers.self_attention import MULTI_HEAD_ATTENTION
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
@@ -101,6 +102,7 @@ def import_pretrained(
                 "licence": loaded.licence or "",
                 "tokenizer": _tokenizer_settings(tokenizers),
                 "model": _model_settings(loaded.model.config),
+                "training": _training_settings(loaded.model.config),
                 "evaluation": _evaluation_settings(loaded.generation, loaded.model.config),
             }
         ).replace(settings or {})
@@ -134,6 +136,11 @@ def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
         f"Licence: {loaded.licence or 'the folder names none; look at where it comes from'}.",
         f"Outputs have {loaded.generation.max_length} tokens at most{why}.",
     ]
+    if _is_student(config):
+        lines.append(
+            "A student: unless told otherwise, a training that starts from it goes without label "
+            "smoothing and dropout."
+        )
     lines += [f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed]
     return "\n".join([*lines, f"Run: {path}"])
 
@@ -167,6 +174,15 @@ def _model_settings(config: Seq2SeqConfig) -> dict[str, Any]:
         and (name in (*_SIZES, "scheme") or value != defaults[name])
         and (value or not isinstance(value, list))
     }
+
+
+def _training_settings(config: Seq2SeqConfig) -> dict[str, Any]:
+    """Return how a student is fine-tuned: as it was trained, where the default is another."""
+    return {"label_smoothing": 0.0} if _is_student(config) else {}
+
+
+def _is_student(config: Seq2SeqConfig) -> bool:
+    return config.self_attention != MULTI_HEAD_ATTENTION
 
 
 def _evaluation_settings(search: GenerationSettings, config: Seq2SeqConfig) -> dict[str, Any]:

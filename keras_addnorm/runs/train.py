@@ -82,6 +82,9 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
     callbacks = training_callbacks(prepared, says_how_far=verbose == 2)
     # Each of several processes would stop at another batch.
     alone = distribution.process_count() == 1
+    is_done = has_stopped(state, training) or state.epoch >= training.epochs
+    if not is_done:
+        _withdraw_card(prepared)
     if training.jit_compile and state.epoch < training.epochs:
         prepared.say("The first batch of each length is compiled, which takes a while once.")
     with callbacks.stop_request.listening() if alone else contextlib.nullcontext():
@@ -89,7 +92,7 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
             prepared.model.fit(
                 prepared.training_data,
                 validation_data=prepared.validation_data,
-                initial_epoch=training.epochs if has_stopped(state, training) else state.epoch,
+                initial_epoch=training.epochs if is_done else state.epoch,
                 epochs=training.epochs,
                 verbose=verbose,
                 shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
@@ -98,6 +101,17 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
         finally:  # A training that is stopped shows its epochs, too.
             callbacks.recorder.draw_curves()
     return callbacks
+
+
+def _withdraw_card(prepared: Prepared) -> None:
+    """Removes the card of a distillation: this training makes other weights than it is about."""
+    card = prepared.directory.card
+    if is_first() and card.exists():
+        card.unlink()
+        prepared.say(
+            f"The card {card} was about the weights so far, and is removed. keras-addnorm distill "
+            f"{prepared.directory.path} writes it anew when it is through."
+        )
 
 
 def finish(prepared: Prepared, callbacks: TrainingCallbacks) -> None:

@@ -49,6 +49,10 @@ def test_the_stream(model, report, records, name):
     assert found.branch_rms == pytest.approx(_size(f) / math.sqrt(entries), rel=1e-5)
     assert found.merged_rms == pytest.approx(_size(y) / math.sqrt(entries), rel=1e-5)
     assert found.residual_ratio == pytest.approx(_size(f) / _size(x), rel=1e-5)
+    for mean, rows in zip(
+        (found.residual_mean, found.branch_mean, found.merged_mean), (x, f, y), strict=True
+    ):
+        assert mean == pytest.approx(sum(map(sum, rows)) / entries, rel=1e-5, abs=1e-7)
     cosines = [a @ b / (_size([a]) * _size([b])) for a, b in zip(x, y, strict=True)]
     assert found.cosine == pytest.approx(sum(cosines) / len(cosines), rel=1e-5)
     # Sandwich-LN of a branch of zeros adds the norm's offset.

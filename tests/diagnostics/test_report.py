@@ -94,7 +94,10 @@ def test_as_a_page(report, tmp_path):
             "step": None,
             "values": {
                 key: [getattr(item, key) for item in report.sublayers]
-                for key in ("residual_ratio", "cosine", "merged_rms", "gradient_norm")
+                for key in (
+                    *("residual_ratio", "cosine", "merged_rms", "gradient_norm"),
+                    *("branch_mean", "merged_mean"),
+                )
             },
         }
     ]

@@ -1,12 +1,16 @@
 """The monitor's CSV: whole lines, read back as written, cut back for a training that goes on."""
 
+import dataclasses
+import math
+
 import pytest
 
 from keras_addnorm.diagnostics.residual_log import COLUMNS, ResidualLog, ResidualRow
 
 
 def row(step, sublayer="decoder/1/cross_attention", value=0.1):
-    return ResidualRow(step, sublayer, value, value / 3, value * 3, 1 / 3, -1e-7, float("nan"))
+    numbers = value, value / 3, value * 3, 1 / 3, -1e-7, float("nan"), -value, value / 7, 0.0
+    return ResidualRow(step, sublayer, *numbers)
 
 
 @pytest.fixture
@@ -18,7 +22,8 @@ def test_the_columns_are_documented_file_format(log):
     log.append([row(7)])
     header, line, rest = log.path.read_text(encoding="utf-8").split("\n")
     assert header == (
-        "step,sublayer,residual_rms,branch_rms,merged_rms,residual_ratio,cosine,gradient_norm"
+        "step,sublayer,residual_rms,branch_rms,merged_rms,residual_ratio,cosine,gradient_norm,"
+        "residual_mean,branch_mean,merged_mean"
     )
     assert line.startswith("7,decoder/1/cross_attention,0.1,0.0333333")
     assert rest == ""
@@ -56,6 +61,19 @@ def test_half_a_line_is_left_out_and_removed(log):
     assert [r.step for r in log.read()] == [100]
     log.drop_after(10**9)
     assert log.path.read_bytes() == whole
+
+
+def test_a_log_of_before_there_were_means_goes_on(log):
+    log.append([row(100), row(200)])
+    lines = log.path.read_text(encoding="utf-8").splitlines()
+    old = [line.rsplit(",", 3)[0] for line in lines]
+    log.path.write_text("".join(f"{line}\n" for line in old), encoding="utf-8")
+    first, _ = log.read()
+    assert dataclasses.astuple(first)[:7] == dataclasses.astuple(row(100))[:7]
+    assert all(map(math.isnan, dataclasses.astuple(first)[8:]))
+    log.drop_after(100)
+    log.append([row(300)])
+    assert [(one.step, one.residual_mean) for one in log.read()[1:]] == [(300, -0.1)]
 
 
 def test_another_csv_is_refused(log):

@@ -268,7 +268,7 @@ def test_the_monitor_logs_them_in_a_table_of_their_own(tmp_path):
     assert lines[0] == "step,sublayer,quantity,index,value"
     assert lines[1].startswith("0,encoder/0/self_attention,rms,0,")
     header = csv.read_text(encoding="utf-8").splitlines()[0]
-    assert header.endswith(",gradient_norm") and header.count(",") == 7
+    assert header.endswith(",merged_mean") and header.count(",") == 10
     # A training of one stream starts anew, and leaves no numbers of another.
     train("pre_ln", csv)
     assert ResidualLog(csv).streams.read() == []

@@ -123,8 +123,9 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     study.records.keep({"name": "floor", "corpus": "demo", "scale": scale}, {"loss": 5.0})
     from study.page import write
 
+    decoders = example.DecoderPlan(study.plan, "ssru", ("pre_ln", "post_ln"))
     page = tmp_path / "docs" / "study.md"
-    write(study, page)
+    write(study, decoders, page)
     text = page.read_text(encoding="utf-8")
     text_of_records = study.records.path.read_text(encoding="utf-8")
     assert "| `pre_ln` | 0.1 | 1.000 | 10.0 | 0.750, 1.000 | 8.8 | 0.500 | 5.0 |" in text
@@ -160,12 +161,80 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     # One of two seeds comes to nothing.
     key = study.plan.trial("pre_ln", 2, 0.1, seed=2).key(study.scale)
     study.records.keep(key, outcome(5.5))
-    write(study, page)
+    write(study, decoders, page)
     text = page.read_text(encoding="utf-8")
     failed = "`pre_ln` with 2 layers (1 of 2 seeds), `post_ln` with 8 layers."
     assert failed in text and "a factor of 5.5 (`pre_ln` with 2 layers)" in text
     for name in ("pareto", "skips"):
         assert (page.parent / "images" / f"study_{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def means(mean):
+    """What may be found of a decoder of two layers."""
+    return [
+        {
+            "name": f"decoder/{layer}/{name}",
+            "branch_mean": mean * (layer + 1),
+            "stream_mean": mean * 4,
+            "stream_rms": 8.0,
+        }
+        for layer in range(2)
+        for name in ("self_attention", "feed_forward")
+    ]
+
+
+def test_decoders_are_compared_at_the_rate_of_self_attention(example, study, tmp_path):
+    decoders = example.DecoderPlan(
+        study.plan,
+        "ssru",
+        ("pre_ln", "post_ln"),
+        (example.Decoder("ssru", "pre_ln", "rms_norm"), example.Decoder("ssru", "post_ln")),
+    )
+    other = study.with_plan(decoders)
+    assert other.missing() == []  # No rate is known.
+    losses = {"pre_ln": 1.0, "post_ln": 1.5}
+    while missing := [trial for trial in study.missing() if trial.norm == "layer_norm"]:
+        for trial in missing:
+            loss = losses[trial.scheme] + 0.3 * (trial.learning_rate == 0.2) + trial.seed / 50
+            found = outcome(loss, has_warmup=trial.has_warmup)
+            study.records.keep(trial.key(study.scale), found)
+    trials = other.missing()
+    assert [(t.scheme, t.norm, t.layers, t.seed, t.has_means) for t in trials] == [
+        ("pre_ln", "layer_norm", 2, 1, False),
+        ("post_ln", "layer_norm", 2, 1, False),
+        ("pre_ln", "rms_norm", 4, 1, True),
+        ("post_ln", "layer_norm", 4, 1, True),
+        ("pre_ln", "layer_norm", 2, 2, False),
+        ("post_ln", "layer_norm", 2, 2, False),
+    ]
+    assert {(t.self_attention, t.learning_rate) for t in trials} == {("ssru", 0.1)}
+    for trial in trials[2:4]:
+        key = {"name": "means at the start", **trial.key(study.scale)}
+        study.records.keep(key, {"means": means(1.0)})
+    for trial in trials[:3] + trials[4:]:
+        # With an SSRU Post-LN is the better one.
+        loss = {"pre_ln": 1.25, "post_ln": 1.0}[trial.scheme] + trial.seed / 50
+        found = outcome(loss)
+        if trial.has_means:
+            found["means"] = means(-0.5)
+        other.records.keep(trial.key(other.scale), found)
+    scale = dataclasses.asdict(study.scale)
+    study.records.keep({"name": "floor", "corpus": "demo", "scale": scale}, {"loss": 5.0})
+    from study.page import write
+
+    page = tmp_path / "docs" / "study.md"
+    write(study, decoders, page)
+    text = page.read_text(encoding="utf-8")
+    row = "| SSRU | `pre_ln` | `rms_norm` | +1.500 | +0.500 | -0.750 | -0.250 | 1.270 |"
+    assert row in text
+    assert "| SSRU | `post_ln` | `layer_norm` | +1.500 | +0.500 |  |  |  |" in text
+    assert "| `post_ln` | 1.520, 1.540 | 15.3 | 1.020, 1.040 | 10.3 | +0.500, +0.500 |" in text
+    better = "with each seed, `post_ln` is better with an SSRU, and `pre_ln` is worse."
+    assert better in text and "correlate by -1.00" in text
+    assert "is another one, by more than 0.02 nats with each seed: `pre_ln` and `post_ln`." in text
+    assert "- means, 4 layers: `post_ln`" in text
+    image = page.parent / "images" / "study_means.png"
+    assert image.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.pretrained_run import import_pretrained
 from keras_addnorm.runs.trained_run import load_run
-from keras_addnorm.serving import load_translator
+from keras_addnorm.serving import Client, load_translator
+from keras_addnorm.serving.server import Settings, running
 
 STUDENTS = Path(__file__).parent / "students"
 SAID = json.loads((STUDENTS / "marian.json").read_text(encoding="utf-8"))
@@ -475,3 +476,7 @@ def test_a_saved_model_of_a_student_has_the_shortlist_inside(with_shortlist):
     saved = export(run, folder.parent / "saved")
     found = [each.text for each in load_translator(saved)(lines)]
     assert found == translate(run.model, run.tokenizers, lines, search=run.search()).texts
+    # `serve` takes texts and answers with the same.
+    with running(Settings(saved.parent, port=0, grpc_port=None)) as server:
+        client = Client(f"http://127.0.0.1:{server.port}", model="saved")
+        assert [each.text for each in client.translate(lines)] == found

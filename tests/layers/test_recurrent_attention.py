@@ -77,6 +77,21 @@ def test_prefixes_of_unequal_length_and_steps_give_the_whole_pass(kind, lengths)
     near(ops.concatenate(outputs, axis=1), expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_no_position_comes_none_and_the_state_stays(kind):
+    layer, x = make(kind), ops.zeros((B, 0, D))
+    found, scores = layer(x, padding_mask=np.ones((B, 0), bool), return_attention_scores=True)
+    assert (found.shape, scores.shape) == ((B, 0, D), (B, 0, 0, 0))
+    _, before = layer(
+        ops.convert_to_tensor(random(B, 2, D)),
+        cache=layer.empty_cache(B, T),
+        cache_update_index=0,
+    )
+    found, after = layer(x, cache=before, cache_update_index=2)
+    assert found.shape == (B, 0, D)
+    keras.tree.map_structure(near, after, before)
+
+
 @pytest.mark.parametrize("length", [1, 2, T])
 def test_the_gradient_of_the_recurrence(length):
     """With respect to both factors, against the loop backwards in NumPy."""

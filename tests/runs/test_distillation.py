@@ -284,7 +284,7 @@ def test_the_hypotheses_are_as_many_as_the_beams_unless_it_is_said():
 def test_what_a_distillation_sets_itself_is_no_flag_of_it():
     flags = cli.build_parser().commands["distill"].get_default("flags")
     assert flags["teacher"].key == "distillation.teacher"
-    assert flags["eight-bits"].key == "distillation.eight_bits"
+    assert flags["eight-bits-epochs"].key == "distillation.eight_bits_epochs"
     defaults = {one.key: one.default for one in flags.values()}
     assert defaults["training.guided_alignment"] == 0.1
     # These are the preset's.

@@ -71,14 +71,37 @@ def remembered(student):
 
 
 def test_eight_bits_of_another_student_are_made_anew(start, student, trainings):
-    start(eight_bits=1)
-    start(eight_bits=1)
+    start(eight_bits_epochs=1)
+    start(eight_bits_epochs=1)
     small = "1 epochs from 2 epochs from nothing"
     assert [one for one in trainings.made if one.startswith("1")] == [small]
-    said = start({"training.epochs": 3}, eight_bits=1)
+    said = start({"training.epochs": 3}, eight_bits_epochs=1)
     assert "Made anew: eight_bits, as there was a change of student." in said
     assert trainings.made[-1] == "1 epochs from 3 epochs from nothing"
     assert (student.path / "eight_bits" / "best.weights.h5").read_text() == trainings.made[-1]
+
+
+def test_a_card_goes_before_the_eight_bits_that_it_is_about(start, student, monkeypatch):
+    start(eight_bits_epochs=1)
+    assert student.card.exists()
+    small = RunDirectory(student.path / "eight_bits")
+    small.write_log([{"epoch": 1}])
+    said = []
+
+    def stopped(config, directory, **_):
+        said.append((directory.path.name, student.card.exists()))
+        if directory.path.name == "eight_bits":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "train", stopped)
+    for epochs in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            start(eight_bits_epochs=epochs)
+    # The first call has nothing to do there.
+    assert said == [
+        *(("student", True), ("eight_bits", True)),
+        *(("student", True), ("eight_bits", False)),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def settings(runs):
         beams=3,
         n_best=2,
         noise=1.5,
-        eight_bits=1,
+        eight_bits_epochs=1,
     )
 
 
@@ -187,6 +188,22 @@ def test_a_second_call_computes_nothing_again(student, config, settings):
         student.student,
         student.report,
     )
+
+
+def test_a_longer_training_that_is_stopped_leaves_no_card_of_the_shorter(
+    student, config, settings, tmp_path
+):
+    directory = RunDirectory(tmp_path / "run")
+    shutil.copytree(student.run.directory.path, directory.path)
+    begun = directory.read_config()
+    train(begun, directory, say=len, verbose=0)
+    assert directory.card.exists()  # There was nothing to train.
+    said = []
+    train(begun.replace({"training.epochs": 2}), directory, say=said.append, verbose=0)
+    assert not directory.card.exists()
+    assert any(f"keras-addnorm distill {directory.path} writes it anew" in line for line in said)
+    # The file of the first folder's text is the one that its configuration names.
+    assert begun.data == str(student.run.directory.distillation / "corpus" / "text")
 
 
 def working_on(folder):

@@ -895,6 +895,7 @@ def test_a_run_to_start_from_has_to_be_trained_and_alike(tmp_path, before):
     config = directory.read_config().replace({"training.start_from": str(directory.path)})
     new = RunDirectory(tmp_path / "new")
     require_start(config, new)
+    require_start(config.replace({"model.dropout": 0.5, "model.drop_path": 0.25}), new)
     for key, change in (("tokenizer", "tokenizer.vocabulary_size"), ("model", "model.hidden_dim")):
         with pytest.raises(UserError, match=f"cannot start from .*before' with another '{key}'"):
             require_start(config.replace({change: 40}), new)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
@@ -27,7 +28,14 @@ from keras_addnorm.interop.families.marian_vocabulary import (
     write_vocabularies,
 )
 from keras_addnorm.interop.families.rows import WeightTable
-from keras_addnorm.interop.tensor_files import is_marian_bin, read_marian_bin, read_npz, write_npz
+from keras_addnorm.interop.tensor_files import (
+    StoredEightBitMatrix,
+    StoredTensor,
+    is_marian_bin,
+    read_marian_bin,
+    read_npz,
+    write_npz,
+)
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 SETTINGS = "special:model.yml"
@@ -59,6 +67,7 @@ class MarianNpz(Family):
             )
         text = bytes(np.asarray(tensors.pop(SETTINGS).read()).tobytes()).rstrip(b"\0")
         settings = read_settings(path, text.decode("utf-8", "replace"))
+        _require_numbers(path, tensors)
         return Checkpoint(path, settings, in_one_form(tensors, settings))
 
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:
@@ -159,6 +168,22 @@ class MarianTensors:
         if name == BIAS and not self.model.config.has_logits_bias:
             return np.zeros((1, self.settings["dim-vocabs"][1]), np.float32)
         return self.table.read(self.model, name)
+
+
+def _require_numbers(path: Path, tensors: Mapping[str, StoredTensor]) -> None:
+    """Raise a `ValueError` for whole numbers of which no multiplier says what they stand for."""
+    whole = [
+        name
+        for name, each in tensors.items()
+        if each.dtype.kind in "iu" and not isinstance(each, StoredEightBitMatrix)
+    ]
+    if whole:
+        raise ArgumentError(
+            f"'{path}' holds whole numbers, and not what they are multiplied by.",
+            "tensors in float32, or matrices of the type intgemm8",
+            "Load the float32 model that this one was made of.",
+            received=f"{len(whole)} such tensors, {whole[0]} among them",
+        )
 
 
 def is_marian_model(path: Path) -> bool:

@@ -127,7 +127,12 @@ def read_config(
     """Return our config of a model; raise a `ValueError` for what our layers do not compute."""
     # An empty list or text says nothing.
     said = {name: value for name, value in settings.items() if value not in ([], "", None)}
-    return _CONFIG_FILE.read({**said, **_derived(settings, tensors)}, ignored)
+    config = _CONFIG_FILE.read({**said, **_derived(settings, tensors)}, ignored)
+    # How it was trained the file does not say; a student learns from what a teacher said, which is
+    # regular already.
+    if config.self_attention == _MULTI_HEAD:
+        return config
+    return dataclasses.replace(config, dropout=0.0)
 
 
 def write_config(config: Seq2SeqConfig, sizes: tuple[int, int]) -> dict[str, Any]:

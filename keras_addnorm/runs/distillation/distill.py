@@ -129,7 +129,7 @@ def distill(
     student = _student(config, distillation, teacher, directory, stages.folder / _CORPUS / TEXT)
     require_trainable(student, directory)
     small, of_eight_bits = None, None
-    if distillation.eight_bits:
+    if distillation.eight_bits_epochs:
         small = RunDirectory(directory.path / EIGHT_BITS, verify=directory.verify)
         of_eight_bits = _eight_bits(student, distillation, directory)
         usable_devices(of_eight_bits.training)
@@ -149,6 +149,8 @@ def distill(
         run = train(student, directory, say=say, verbose=verbose)
     if small is not None and of_eight_bits is not None:
         _begin_eight_bits(directory, small, stages)
+        if len(small.read_log()) < distillation.eight_bits_epochs:
+            directory.card.unlink(missing_ok=True)  # It has figures of this run, too.
         say(f"Fine-tuning with weights of eight bits: {small.path}.")
         train(of_eight_bits, small, say=say, verbose=verbose)
     split = next(iter(sorted(test_splits(student), key=lambda name: name != "test")), "validation")
@@ -261,7 +263,7 @@ def _eight_bits(
         {
             "training.start_from": str(directory.path),
             "training.eight_bits": True,
-            "training.epochs": settings.eight_bits,
+            "training.epochs": settings.eight_bits_epochs,
             "training.schedule": "constant",
             "training.peak_learning_rate": _RATE_OF_EIGHT_BITS,
             "training.cooldown_epochs": 0,

@@ -55,7 +55,7 @@ class DistillationConfig:
         processes: Number of processes that translate.
         token_level: Whether the student has the teacher's vocabulary, and learns its distribution
             over each token, too.
-        eight_bits: Epochs of fine-tuning with weights of eight bits.
+        eight_bits_epochs: Epochs of fine-tuning with weights of eight bits.
     """
 
     teacher: str = setting(
@@ -104,7 +104,7 @@ class DistillationConfig:
         "give the student the teacher's vocabulary, and its distribution over each token as a "
         "second target",
     )
-    eight_bits: int = setting(
+    eight_bits_epochs: int = setting(
         0,
         "then fine-tune N epochs with weights of eight bits, in RUN_DIR/eight_bits; 0 = do not",
         minimum=0,
