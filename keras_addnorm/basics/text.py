@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -209,22 +208,3 @@ def meaningful_text(text: str) -> str:
         'a house'
     """
     return encodable_text(text).replace("\0", "")
-
-
-def printable(text: str) -> str:
-    r"""Return a text with escapes for control characters, which a terminal would follow.
-
-    Args:
-        text: A text or the name of a file; its lines and tabs are escaped as well.
-
-    Returns:
-        The text to be shown.
-
-    Example:
-        >>> print(printable("a\tb\x1b[2J.tsv"))
-        a\tb\x1b[2J.tsv
-    """
-    return "".join(
-        one.encode("unicode_escape").decode() if unicodedata.category(one) in ("Cc", "Cs") else one
-        for one in text
-    )

@@ -20,7 +20,7 @@ from keras_addnorm.basics.languages import (
     require_code,
     tidy,
 )
-from keras_addnorm.basics.text import printable
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.data.file_names import (
     NAMING,
     VALIDATION_NAMES,

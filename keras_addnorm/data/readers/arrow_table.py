@@ -85,7 +85,7 @@ def _opened(file: InputFile) -> Iterator[tuple[Any, Iterator[Any]]]:
     try:
         with file.open() as opened:
             # These formats begin to read at the end.
-            binary = opened if file.is_seekable else io.BytesIO(opened.read())
+            binary = opened if file.is_seekable else io.BytesIO(b"".join(file.blocks()))
             if start.startswith(_PARQUET):
                 table = parquet.ParquetFile(binary)
                 yield table.schema_arrow, table.iter_batches(batch_size=_ROWS_AT_ONCE)

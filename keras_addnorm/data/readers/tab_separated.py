@@ -12,8 +12,8 @@ from keras_addnorm.data.readers.columns import (
     columns_of_rows,
     languages_of_header,
 )
-from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
+from keras_addnorm.data.readers.raw_pair import LongRow, RawPair
 from keras_addnorm.data.readers.reader import Reader
 
 
@@ -34,7 +34,9 @@ class TabSeparated(Reader):
     def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
         """A line is a pair; one with too few columns has an empty side."""
         for number, line in enumerate(file.lines(), 1):
-            if number > 1 or not columns.has_header:
+            if len(line) > LONGEST_TEXT:
+                yield LongRow.at(number)
+            elif number > 1 or not columns.has_header:
                 yield columns.pair(line.split(b"\t"), number)
 
 
