@@ -31,7 +31,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import hostile_data
 
 SECONDS, MEGABYTES = 5, 200
-_PATIENCE = 60
+_PATIENCE = 20
 _LONGEST_SENTENCE = 2100
 # Errors that are sentences for whoever gave the file; others are faults of the program.
 _SENTENCES = (ValueError, OSError, ImportError)
@@ -47,12 +47,13 @@ class Row:
     answer: str
     seconds: float
     megabytes: float
+    size: float = 0
 
     @property
     def holds(self) -> bool:
         """Whether nobody was harmed."""
         is_answer = self.answer.startswith(("read", "said: "))
-        return is_answer and self.seconds <= SECONDS and self.megabytes <= MEGABYTES
+        return is_answer and self.seconds <= SECONDS * max(1, self.size) and self.megabytes <= MEGABYTES
 
 
 def _read_pairs(path: Path) -> object:

@@ -68,11 +68,16 @@ def _is_a(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def require_int(what: str, *, least: int = 1, **values: Any) -> None:
-    """Raise unless every value is an int of at least `least`."""
+def require_int(what: str, *, least: int = 1, most: int | None = None, **values: Any) -> None:
+    """Raise unless every value is an int of at least `least`, and at most `most`."""
+    limit = "" if most is None else f" and <= {most}"
     for name, value in values.items():
-        if not is_whole(value, least):
-            raise ArgumentError(what, f"an int `{name}` >= {least}", **{name: value})
+        if not is_whole(value, least, most):
+            raise ArgumentError(
+                what,
+                f"an int `{name}` >= {least}{limit if is_whole(value) else ''}",
+                **{name: value},
+            )
 
 
 def require_share(**values: Any) -> None:

@@ -37,7 +37,6 @@ FamilyLike = str | dict[str, Any] | Family
 
 # A header stands at the beginning of a card.
 _CARD, _HEADER = "README.md", 1 << 20
-_MOST_POSITIONS = 1 << 20
 _LICENCE = re.compile(r"^license:\s*(?:-\s+)?['\"]?([^'\"\n]+)", re.MULTILINE)
 _NOT_COMMERCIAL = re.compile(r"\bnc\b", re.IGNORECASE)
 
@@ -316,15 +315,13 @@ def _require_sizes(config: Seq2SeqConfig, tensors: Mapping[str, StoredTensor]) -
     """Refuse sizes that no model of these tensors has, before anything of such a size is made."""
     vocabulary = max(config.source_vocabulary_size, config.target_vocabulary_size)
     numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    # A table of positions is one of the tensors; others are made of a number.
-    is_learned = config.positions == "learned"
-    most_positions = numbers // config.hidden_dim if is_learned else _MOST_POSITIONS
     limits = {
         "num_encoder_layers": (config.num_encoder_layers, len(tensors)),
         "num_decoder_layers": (config.num_decoder_layers, len(tensors)),
         "hidden_dim x vocabulary": (config.hidden_dim * vocabulary, numbers),
-        "max_length": (config.max_length, most_positions),
     }
+    if config.positions == "learned":  # Their table is one of the tensors.
+        limits["max_length"] = (config.max_length, numbers // config.hidden_dim)
     if wrong := [
         f"{name} = {size} (at most {limit})"
         for name, (size, limit) in limits.items()

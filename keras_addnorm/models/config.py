@@ -22,6 +22,7 @@ from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
 # Each layer is named, written and drawn: a number without sense would fill the memory.
 _MOST_LAYERS = 10_000
+_MOST_POSITIONS = 1 << 20
 
 _START_EMBEDDINGS = ("learned", "zeros")
 
@@ -185,10 +186,14 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         for name, value in super().to_dict().items():
             self._set(name, value)
         self._require_positive(*(f.name for f in dataclasses.fields(_Sizes)), "max_length")
-        for name in ("num_encoder_layers", "num_decoder_layers"):
-            if getattr(self, name) > _MOST_LAYERS:
+        for name, most in (
+            ("num_encoder_layers", _MOST_LAYERS),
+            ("num_decoder_layers", _MOST_LAYERS),
+            ("max_length", _MOST_POSITIONS),
+        ):
+            if getattr(self, name) > most:
                 raise ArgumentError(
-                    f"`{name}` has to be at most {_MOST_LAYERS}.", value=getattr(self, name)
+                    f"`{name}` has to be at most {most}.", value=getattr(self, name)
                 )
         if self.head_dim is None:
             divide_heads(self.hidden_dim, self.num_heads)

@@ -12,6 +12,7 @@ from keras_addnorm.data.readers.columns import (
     Columns,
     columns_of_rows,
     languages_of_header,
+    require_few_columns,
 )
 from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
@@ -42,7 +43,9 @@ class CommaSeparated(Reader):
 
 
 def _first_rows(file: InputFile) -> list[list[str]]:
-    return [row for row, _ in itertools.islice(_rows(file), ROWS_LOOKED_AT)]
+    rows = [row for row, _ in itertools.islice(_rows(file), ROWS_LOOKED_AT)]
+    require_few_columns(len(rows[0]) if rows else 0, file.label)
+    return rows
 
 
 def _next_row(reader: Iterator[list[str]]) -> list[str] | None:

@@ -25,9 +25,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BYTES_AT_ONCE = 1 << 20
 LONGEST_TEXT = 1 << 22
 """Bytes of the longest line, cell or text that is read as one; longer ones are left out."""
-# Text is packed to a tenth, tables with much in common to a thirtieth.
-_MOST_TIMES = 100
-_ALWAYS = 1 << 26  # bytes that any packed file may hold
+# Text is packed to a tenth, memories of short sentences to a thirtieth.
+_MOST_TIMES = 50
+_ALWAYS = 1 << 24  # bytes that any packed file may hold
 _DAMAGED = (
     gzip.BadGzipFile,
     zipfile.BadZipFile,

@@ -11,6 +11,7 @@ from keras_addnorm.data.readers.columns import (
     Columns,
     columns_of_rows,
     languages_of_header,
+    require_few_columns,
 )
 from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
 from keras_addnorm.data.readers.raw_pair import LongRow, RawPair
@@ -42,4 +43,6 @@ class TabSeparated(Reader):
 
 def _first_rows(file: InputFile) -> list[list[str]]:
     lines = itertools.islice(file.lines(), ROWS_LOOKED_AT)
-    return [line.decode("utf-8", "replace").split("\t") for line in lines]
+    rows = [line.decode("utf-8", "replace").split("\t") for line in lines]
+    require_few_columns(len(rows[0]) if rows else 0, file.label)
+    return rows
