@@ -1,8 +1,8 @@
 """Files and arguments from outside that are made to harm: what is answered, how soon, how much?
 
 Each attack is a file of about a megabyte, or an argument, in a process of its own. It holds if the
-file is read, or refused in a sentence that can be printed; within five seconds, and within 200 MB
-more than the process has before.
+file is read, or refused in a sentence that can be printed; within five seconds a megabyte, and
+within 200 MB more than the process has before.
 
     python benchmarks/attacks.py                      # all; about ten minutes
     python benchmarks/attacks.py data --only zip      # one part, or those with a word in their name
@@ -31,7 +31,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import hostile_data
 
 SECONDS, MEGABYTES = 5, 200
-_PATIENCE = 20
+_PATIENCE = 60
 _LONGEST_SENTENCE = 2100
 # Errors that are sentences for whoever gave the file; others are faults of the program.
 _SENTENCES = (ValueError, OSError, ImportError)
@@ -53,7 +53,11 @@ class Row:
     def holds(self) -> bool:
         """Whether nobody was harmed."""
         is_answer = self.answer.startswith(("read", "said: "))
-        return is_answer and self.seconds <= SECONDS * max(1, self.size) and self.megabytes <= MEGABYTES
+        return (
+            is_answer
+            and self.seconds <= SECONDS * max(1, self.size)
+            and self.megabytes <= MEGABYTES
+        )
 
 
 def _read_pairs(path: Path) -> object:
@@ -136,7 +140,9 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as folder:
                 # Made by another process, whose memory is not this one's.
                 run(name, make, Path(folder))
-                row = run(name, attack, Path(folder), before)
+                files = [path for path in Path(folder).iterdir() if path.is_file()]
+                size = sum(path.stat().st_size for path in files) / 1e6
+                row = dataclasses.replace(run(name, attack, Path(folder), before), size=size)
             failed += not row.holds
             print(
                 f"| {name} | {'yes' if row.holds else 'NO'} | {row.seconds:.1f} | "

@@ -73,11 +73,8 @@ def require_int(what: str, *, least: int = 1, most: int | None = None, **values:
     limit = "" if most is None else f" and <= {most}"
     for name, value in values.items():
         if not is_whole(value, least, most):
-            raise ArgumentError(
-                what,
-                f"an int `{name}` >= {least}{limit if is_whole(value) else ''}",
-                **{name: value},
-            )
+            expected = f"an int `{name}` >= {least}{limit if is_whole(value, least) else ''}"
+            raise ArgumentError(what, expected, **{name: value})
 
 
 def require_share(**values: Any) -> None:

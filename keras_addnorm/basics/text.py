@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import to_file
 
 # The mark of UTF-32 in little-endian order begins with that of UTF-16: it comes first.
 _MARKS = {
@@ -117,7 +117,7 @@ def how_to_convert(encoding: str, file: str = "") -> str:
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Reads a text file in UTF-8, with any of the three line ends."""
-    text = decoded(path, to_path(path).read_bytes())
+    text = decoded(path, to_file(path).read_bytes())
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

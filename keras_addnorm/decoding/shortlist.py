@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_addnorm.alignment.pharaoh import checked_links
 from keras_addnorm.alignment.translation_table import TranslationTable, ibm_model_1
-from keras_addnorm.basics.argument_checks import is_whole, require_int
+from keras_addnorm.basics.argument_checks import is_whole, require_int, to_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import require_type
@@ -200,7 +200,7 @@ class Lexicon:
             ValueError: If it is another file.
         """
         try:
-            with open(path, "rb") as file, np.load(file) as arrays:
+            with open(to_file(path), "rb") as file, np.load(file) as arrays:
                 return cls(**arrays)
         except OSError:
             raise

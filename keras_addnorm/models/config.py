@@ -191,10 +191,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
             ("num_decoder_layers", _MOST_LAYERS),
             ("max_length", _MOST_POSITIONS),
         ):
-            if getattr(self, name) > most:
-                raise ArgumentError(
-                    f"`{name}` has to be at most {most}.", value=getattr(self, name)
-                )
+            if (value := getattr(self, name)) > most:
+                raise ArgumentError(f"`{name}` has to be at most {most}.", value=value)
         if self.head_dim is None:
             divide_heads(self.hidden_dim, self.num_heads)
         norms.for_side(self.norm, "decoder")

@@ -157,9 +157,18 @@ class InputFile:
                 yield block
 
     def _require_moderate(self, size: int) -> None:
-        """Refuses what has been packed to fill the memory or the time of whoever unpacks it."""
-        if self.is_seekable:
-            return
+        if not self.is_seekable:
+            self.require_moderate(size)
+
+    def require_moderate(self, size: int) -> None:
+        """Refuses what has been packed to fill the memory or the time of whoever unpacks it.
+
+        Args:
+            size: The bytes that are unpacked.
+
+        Raises:
+            ValueError: If they are far more than the file has.
+        """
         most = max(_ALWAYS, _MOST_TIMES * self.path.stat().st_size)
         if size > most:
             raise ArgumentError(
@@ -252,7 +261,7 @@ def members(archive: Path) -> list[InputFile]:
             f"{archive} is no zip archive, or a damaged one ({error}). Fetch it again."
         ) from error
     whole = InputFile(archive, "all of its files together")
-    whole._require_moderate(sum(one.file_size for one in inside))
+    whole.require_moderate(sum(one.file_size for one in inside))
     if any(one.flag_bits & 1 for one in inside):
         raise ValueError(f"{archive} needs a password. Unpack it, and give the folder.")
     return [InputFile(archive, name) for name in sorted(one.filename for one in inside)]
