@@ -228,7 +228,8 @@ def choose_direction(
             code = code_of(language)
             hint = f" Did you mean {code!r}?" if code in languages else ""
             raise ValueError(
-                f"{label} has no language {language!r} for {argument}. It has {listed(languages)}."
+                f"{label} has no language {language[:80]!r} for {argument}. It has "
+                f"{listed(languages)}."
                 f"{hint}"
             )
     if source is not None and source == target:

@@ -25,9 +25,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BYTES_AT_ONCE = 1 << 20
 LONGEST_TEXT = 1 << 22
 """Bytes of the longest line, cell or text that is read as one; longer ones are left out."""
-# Text is packed to a tenth, memories of short sentences to a thirtieth.
-_MOST_TIMES = 50
-_ALWAYS = 1 << 24  # bytes that any packed file may hold
+# How much a packed file may hold for each of its bytes, and in any case. Text is packed to a tenth,
+# memories of short sentences to a thirtieth.
+_LIMITS = {"bytes": (50, 1 << 24), "lines": (2, 1 << 20)}
 _DAMAGED = (
     gzip.BadGzipFile,
     zipfile.BadZipFile,
@@ -133,7 +133,7 @@ class InputFile:
 
     def _opened_member(self, stack: contextlib.ExitStack) -> Any:
         archive = stack.enter_context(zipfile.ZipFile(self.path))
-        self._require_moderate(archive.getinfo(self.member).file_size)
+        self.require_moderate(archive.getinfo(self.member).file_size)
         try:
             return archive.open(self.member)
         except NotImplementedError as error:
@@ -153,27 +153,26 @@ class InputFile:
         with self.open() as file:
             while block := file.read(_BYTES_AT_ONCE):
                 size += len(block)
-                self._require_moderate(size)
+                if not self.is_seekable:
+                    self.require_moderate(size)
                 yield block
 
-    def _require_moderate(self, size: int) -> None:
-        if not self.is_seekable:
-            self.require_moderate(size)
-
-    def require_moderate(self, size: int) -> None:
+    def require_moderate(self, count: int, unit: str = "bytes") -> None:
         """Refuses what has been packed to fill the memory or the time of whoever unpacks it.
 
         Args:
-            size: The bytes that are unpacked.
+            count: How many there are.
+            unit: Of what: bytes, or lines.
 
         Raises:
-            ValueError: If they are far more than the file has.
+            ValueError: If they are far more than text of the file's size has.
         """
-        most = max(_ALWAYS, _MOST_TIMES * self.path.stat().st_size)
-        if size > most:
+        times, always = _LIMITS[unit]
+        most = max(always, times * self.path.stat().st_size)
+        if count > most:
             raise ArgumentError(
-                f"{self.label} holds more than text of its packed size does.",
-                f"at most {most:,} bytes, {_MOST_TIMES} times what the file has on the disk",
+                f"{self.label} holds more than text of its size does.",
+                f"at most {most:,} {unit}, {times} for each byte on the disk",
                 "Unpack it yourself if it is what you want to read.",
                 received="more",
             )
@@ -190,9 +189,12 @@ class InputFile:
             ValueError: If the file is damaged, or UTF-16 or UTF-32.
         """
         self.refuse_wide_encoding()
-        begun, mark = b"", _BYTE_ORDER_MARK
+        begun, mark, count = b"", _BYTE_ORDER_MARK, 0
         for block in self.blocks():
             *lines, begun = (begun + block).split(b"\n")
+            count += len(lines)
+            if not self.is_seekable:
+                self.require_moderate(count, "lines")
             for line in lines:
                 yield _whole_line(line).removeprefix(mark)
                 mark = b""
