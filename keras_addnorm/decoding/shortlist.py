@@ -199,8 +199,9 @@ class Lexicon:
         Raises:
             ValueError: If it is another file.
         """
+        path = to_file(path)
         try:
-            with open(to_file(path), "rb") as file, np.load(file) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:
                 return cls(**arrays)
         except OSError:
             raise

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, shown
 from keras_addnorm.basics.text import require_moderate
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.decoding import Search, Translations, translate
@@ -227,12 +227,12 @@ def load_pretrained(
         if isinstance(tokenizers, str):
             pair = kind.tokenizers(checkpoint, config)
         generation = kind.generation(checkpoint, config)
-    if pair is not None:
-        require_tokenizers(config, pair)
-        is_start = pair.target.pieces[config.start_id].text == target_language
-        if target_language is not None and not is_start:
-            pair = pair.with_languages(target=target_language)
-        pair = _beginning_with(generation.forced_first, pair)
+        if pair is not None:
+            require_tokenizers(config, pair)
+            is_start = pair.target.pieces[config.start_id].text == target_language
+            if target_language is not None and not is_start:
+                pair = pair.with_languages(target=target_language)
+            pair = _beginning_with(generation.forced_first, pair)
     model = table.load(lambda: Seq2SeqTransformer(config, dtype=dtype), tensors)
     licence = _licence(checkpoint.folder)
     if licence is not None and _NOT_COMMERCIAL.search(licence):
@@ -411,7 +411,9 @@ def _reading(path: Path) -> Iterator[None]:
         ) from error
     except ValueError as error:
         # Classes of errors of their own say more than a text.
-        if type(error) is not ValueError or str(path) in str(error):
+        if type(error) is not ValueError:
             raise
-        said = str(error).rstrip(".")
-        raise ValueError(f"{said}. This was read from '{path}'.") from error
+        said = shown(str(error))
+        if str(path) not in said:
+            said = f"{said.rstrip('.')}. This was read from '{path}'."
+        raise ValueError(said) from error

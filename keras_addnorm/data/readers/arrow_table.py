@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -101,9 +101,13 @@ def _opened(file: InputFile) -> Iterator[tuple[Any, Iterator[Any]]]:
     arrow, parquet = require_extra("data", "A Parquet or Arrow file", "pyarrow", "pyarrow.parquet")
     start = file.read_start(len(_ARROW_FILE))
     try:
-        with file.open() as opened:
-            # These formats begin to read at the end.
-            binary = opened if file.is_seekable else io.BytesIO(b"".join(file.blocks()))
+        with contextlib.ExitStack() as stack:
+            # These formats begin to read at the end, and lengths in them may be any.
+            binary = stack.enter_context(
+                arrow.memory_map(os.fspath(file.path))
+                if file.is_seekable
+                else arrow.BufferReader(b"".join(file.blocks()))
+            )
             if start.startswith(_PARQUET):
                 table = parquet.ParquetFile(binary)
                 _require_moderate(table.metadata, file)

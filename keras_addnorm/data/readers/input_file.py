@@ -27,7 +27,7 @@ LONGEST_TEXT = 1 << 22
 """Bytes of the longest line, cell or text that is read as one; longer ones are left out."""
 # How much a packed file may hold for each of its bytes, and in any case. Text is packed to a tenth,
 # memories of short sentences to a thirtieth.
-_LIMITS = {"bytes": (50, 1 << 24), "lines": (2, 1 << 20)}
+_LIMITS = {"bytes": (50, 1 << 24), "lines": (1, 1 << 20), "elements": (1, 1 << 20)}
 _DAMAGED = (
     gzip.BadGzipFile,
     zipfile.BadZipFile,
@@ -162,7 +162,7 @@ class InputFile:
 
         Args:
             count: How many there are.
-            unit: Of what: bytes, or lines.
+            unit: Of what: bytes, lines, or elements of XML.
 
         Raises:
             ValueError: If they are far more than text of the file's size has.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _WHITE = " \t\n\r"
+_BEHIND_A_VALUE = tuple(f"{_WHITE},]")
 _NEAR_THE_END = 64
 
 
@@ -86,8 +87,8 @@ class JsonValues:
                     self._place = error.pos
                     raise NotJsonError(error.msg) from error
             else:
-                # A number may go on, too.
-                if end < len(self._text) or not self._read():
+                # A number may go on, too: "1" as "1.5".
+                if self._text[end : end + 1] in _BEHIND_A_VALUE or not self._read():
                     self._place = end
                     return value
             if len(self._text) - self._place > 2 * self._longest:

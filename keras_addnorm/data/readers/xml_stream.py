@@ -78,8 +78,12 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
     from xml.sax import SAXException, SAXParseException
     from xml.sax.handler import ContentHandler, feature_external_ges
 
+    elements = 0
+
     class Events(ContentHandler):
         def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
+            nonlocal elements
+            elements += 1
             handler.start(_local(name), attrs, parser.getLineNumber())
 
         def endElement(self, name: str) -> None:  # noqa: N802
@@ -126,6 +130,8 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
             # The parser looks at a tag from its start whenever it gets a part of it.
             if len(waiting) >= left:
                 left, waiting = feed(waiting), b""
+                if not file.is_seekable:
+                    file.require_moderate(elements, "elements")
                 yield from handler.found
                 handler.found.clear()
         feed(waiting)
