@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics.argument_checks import to_file, to_path
 from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.errors import shown
 from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.text import parse_json
 
@@ -37,6 +38,9 @@ _SWITCH = "--no-verify, in Python verify=False"
 
 class DamagedFileError(ValueError):
     """A file is not what was written, cannot be read, or is missing; the message names it."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class Manifest:

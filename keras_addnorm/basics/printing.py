@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _LONGEST_MESSAGE = 2000
-_END_OF_MESSAGE = 400
+_START_OF_MESSAGE, _END_OF_MESSAGE = 1500, 400
 # Control characters, halves of surrogate pairs, Unicode's line ends, and what turns the direction
 # of all that follows.
 _FOLLOWED = "\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069"
@@ -56,13 +56,13 @@ def shortened(text: str) -> str:
         Its beginning and its end, where it says what to do.
 
     Example:
-        >>> len(shortened("x" * 10**6)) < 2100
+        >>> len(shortened("x" * 10**6)) < 2000
         True
     """
     if len(text) <= _LONGEST_MESSAGE:
         return text
-    start, end = text[: _LONGEST_MESSAGE - _END_OF_MESSAGE], text[-_END_OF_MESSAGE:]
-    return f"{start} [... {len(text) - _LONGEST_MESSAGE:,} characters ...] {end}"
+    start, end = text[:_START_OF_MESSAGE], text[-_END_OF_MESSAGE:]
+    return f"{start} [... {len(text) - len(start) - len(end):,} characters ...] {end}"
 
 
 def _escaped(match: re.Match[str]) -> str:

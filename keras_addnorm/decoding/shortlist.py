@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -203,9 +204,9 @@ class Lexicon:
         try:
             with path.open("rb") as file, np.load(file) as arrays:
                 return cls(**arrays)
-        except OSError:
-            raise
-        except Exception as error:  # What a zip without sense leads to.
+        except Exception as error:  # What a zip without sense leads to, such as a place before it.
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:
+                raise
             raise ArgumentError(
                 expected="a file with a whole lexicon",
                 remedy="Delete it, to have it estimated again.",

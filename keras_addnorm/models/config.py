@@ -304,9 +304,9 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         required = [n for n, field in fields.items() if field.default is dataclasses.MISSING]
         missing = [name for name in required if name not in values]
         if unknown or missing:
-            raise ValueError(
+            raise ArgumentError(
                 "The fields of the config do not fit. "
-                + (f"Unknown: {', '.join(unknown)}. " if unknown else "")
+                + (f"Unknown: {', '.join(unknown):.400}. " if unknown else "")
                 + (f"Missing: {', '.join(missing)}. " if missing else "")
                 + f"Expected fields among {', '.join(fields)}.{did_you_mean(unknown, fields)}"
             )
