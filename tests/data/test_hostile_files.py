@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics.argument_checks import to_file, to_path
+from keras_addnorm.basics.printing import printable_lines
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import load_translation
 from keras_addnorm.data.loading import open_translation
@@ -39,7 +40,7 @@ def read(path, limit=None):
     except (ValueError, OSError) as error:
         said = str(error)
         assert len(said) <= LONGEST_SENTENCE, said[:300]
-        assert said.replace("\n", "").isprintable(), said[:300]
+        assert printable_lines(said) == said
         assert path.name in said, said
         return said
     finally:

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from keras_addnorm.basics.printing import printable_lines
 from keras_addnorm.interop import load_pretrained, make_random_folder, pretrained
 
 FAMILIES = ("marian", "t5", "byt5", "m2m_100", "nllb", "mbart", "bart", "pegasus")
@@ -65,19 +66,19 @@ def put(value, path, new):
     return copy
 
 
-def require_sentence(folder):
+def require_sentence(folder, family=None):
     """Loads a folder, which is read, or refused with a sentence, in little memory."""
     tracemalloc.start()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            load_pretrained(folder)
+            load_pretrained(folder, family)
     except WasReadError:
         pass
     except (ValueError, FileNotFoundError) as error:
         said = str(error)
         assert len(said) <= LONGEST_SENTENCE, said[:300]
-        assert said.replace("\n", "").isprintable(), said[:300]
+        assert printable_lines(said) == said
         assert folder.name in said, said
     finally:
         _, most = tracemalloc.get_traced_memory()
@@ -138,3 +139,26 @@ def test_numbers_that_size_lists_are_refused(folders, tmp_path, name, content, s
     with pytest.raises(ValueError, match=said):
         load_pretrained(folder)
     require_sentence(folder)
+
+
+NESTED = "a: " + "[" * 60
+ALIASES = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (NESTED, "nested too deeply"),
+        (ALIASES, "an alias stands for a value"),
+        ("a: " + "x" * (1 << 17), "it has more than 131,072 characters"),
+        ("a: !!python/object:os.system x", "could not determine a constructor"),
+        ("a: " + "9" * 5000, "no YAML"),
+    ],
+)
+def test_yaml_without_an_end_is_refused(folders, tmp_path, content, said):
+    folder = tmp_path / "joey_nmt"
+    shutil.copytree(folders("joey_nmt"), folder)
+    (folder / "config.yaml").write_text(content)
+    with pytest.raises(ValueError, match=rf"config.yaml' is no YAML: .*{said}|{said}"):
+        load_pretrained(folder, "joey_nmt")
+    require_sentence(folder, "joey_nmt")
