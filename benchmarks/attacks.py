@@ -29,6 +29,9 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import hostile_data
+import hostile_folders
+
+from keras_addnorm.basics.printing import printable_lines
 
 SECONDS, MEGABYTES = 5, 200
 _PATIENCE = 60
@@ -84,7 +87,25 @@ def _attacks_on_data() -> Iterator[tuple[str, Callable[[Path], object], Attack]]
         )
 
 
-PARTS = {"data": _attacks_on_data}
+def _attack_importer(name: str, folder: Path) -> object:
+    """Imports a folder up to its weights: a model of this size is made in no time."""
+    from keras_addnorm.interop import load_pretrained
+
+    family = hostile_folders.FOLDERS[name][0]
+    named = family if family in ("joey_nmt",) else None
+    return type(load_pretrained(folder / family, named)).__name__
+
+
+def _attacks_on_importer() -> Iterator[tuple[str, Callable[[Path], object], Attack]]:
+    # What all need is imported once, and the processes are forks, made before the first tensor.
+    import keras_addnorm.interop  # noqa: F401
+
+    for name in hostile_folders.FOLDERS:
+        make = functools.partial(hostile_folders.write, name=name)
+        yield name, make, functools.partial(_attack_importer, name)
+
+
+PARTS = {"data": _attacks_on_data, "importer": _attacks_on_importer}
 
 
 def _answer(attack: Attack, folder: Path) -> str:
@@ -92,7 +113,7 @@ def _answer(attack: Attack, folder: Path) -> str:
         return f"read: {attack(folder)!r:.40}"
     except _SENTENCES as error:
         said = str(error)
-        if len(said) > _LONGEST_SENTENCE or not said.replace("\n", "").isprintable():
+        if len(said) > _LONGEST_SENTENCE or printable_lines(said) != said:
             return f"an error of {len(said):,} characters, or with control characters"
         return f"said: {said}"
     except BaseException as error:
@@ -130,17 +151,18 @@ def main() -> int:
 
     # An attack that fills the memory ends there, and nothing else does.
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, resource.RLIM_INFINITY))
-    before = run("nothing", lambda folder: None, Path()).megabytes
     failed = 0
     print("| attack | holds | s | MB | answer |\n|---|---|---:|---:|---|")
     for part in options.parts:
+        before = 0.0
         for name, make, attack in PARTS[part]():
+            before = before or run("nothing", lambda folder: None, Path()).megabytes
             if options.only not in name:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 # Made by another process, whose memory is not this one's.
                 run(name, make, Path(folder))
-                files = [path for path in Path(folder).iterdir() if path.is_file()]
+                files = [path for path in Path(folder).rglob("*") if path.is_file()]
                 size = sum(path.stat().st_size for path in files) / 1e6
                 row = dataclasses.replace(run(name, attack, Path(folder), before), size=size)
             failed += not row.holds
