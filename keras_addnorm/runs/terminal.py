@@ -11,11 +11,8 @@ _CLEAR = "\r\x1b[K"
 
 
 def show(text: object, stream: TextIO | None = None) -> None:
-    """Prints what a command has to say; characters that a terminal would follow are escaped.
-
-    Texts, names and languages of files get to the terminal by it alone. A translation is what was
-    asked for, and is printed as it is.
-    """
+    """Prints what a command has to say; characters that a terminal would follow are escaped."""
+    # A translation is what was asked for, and is printed as it is.
     print(printable_lines(str(text)), file=stream, flush=True)
 
 
