@@ -1,10 +1,12 @@
 """What comes from outside is shown without control characters, and not at any length."""
 
 import argparse
+import ast
+from pathlib import Path
 
 import pytest
 
-from keras_addnorm import cli
+from keras_addnorm import cli, runs
 from keras_addnorm.basics.errors import ArgumentError, SettingsError, UserError
 from keras_addnorm.basics.fields import from_table
 from keras_addnorm.basics.printing import printable, printable_lines, shortened
@@ -66,6 +68,19 @@ def test_the_command_escapes_what_it_repeats(tmp_path, capsys):
     for said in capsys.readouterr():
         assert said.replace("\n", "").isprintable()
         assert not said or r"\x1b[2J.tsv" in said
+
+
+def test_commands_print_by_one_function():
+    """A translation is content; the other two write JSON for a process of ours."""
+    allowed = {"terminal.py", "commands/translate.py", "serve_once.py", "worker_processes.py"}
+    folder = Path(runs.__file__).parent
+    found = {
+        str(file.relative_to(folder))
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name) and node.id == "print"
+    }
+    assert found == allowed, "print with `show` of runs/terminal.py"
 
 
 @pytest.mark.parametrize("flag", ["--alignments", "--teacher", "--source", "--data", "--split"])
