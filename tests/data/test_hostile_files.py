@@ -160,7 +160,8 @@ def test_a_list_of_json_is_read_in_portions_as_a_whole():
         (f"[{'[' * 10**5}", 1, "nested too deeply"),
         (f'["{"x" * 1000}"]', 1, "more than 100 characters"),
     ):
-        found = JsonValues([wrong.encode()], 100)
+        longest = 10**6 if "nested" in said else 100
+        found = JsonValues([wrong[:3].encode(), wrong[3:].encode()], longest)
         with pytest.raises(NotJsonError, match=said):
             list(found)
         assert found.line == line
