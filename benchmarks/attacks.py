@@ -143,7 +143,7 @@ def run(name: str, attack: Attack, folder: Path, before: float = 0.0) -> Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", default=list(PARTS), choices=[*PARTS, []])
+    parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
     parser.add_argument("--only", default="", help="a word of the names")
     options = parser.parse_args()
     # What all attacks need is imported once.
@@ -153,7 +153,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, resource.RLIM_INFINITY))
     failed = 0
     print("| attack | holds | s | MB | answer |\n|---|---|---:|---:|---|")
-    for part in options.parts:
+    for part in options.parts or PARTS:
         before = 0.0
         for name, make, attack in PARTS[part]():
             before = before or run("nothing", lambda folder: None, Path()).megabytes

@@ -114,7 +114,7 @@ def test_any_value_of_marian_is_read_or_refused(folders, tmp_path_factory, data)
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=400, **SETTINGS)
+@hypothesis.settings(max_examples=120, **SETTINGS)
 @hypothesis.given(data=st.data())
 def test_any_value_of_any_family_is_read_or_refused(folders, tmp_path_factory, data):
     hostile(folders, tmp_path_factory, data, FAMILIES)
