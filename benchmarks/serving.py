@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import attacks
+import greedy_clients
 import numpy as np
 from measure import write_json
 
@@ -467,11 +467,11 @@ def attacked(directory: Path, seconds: float, names: Sequence[str]) -> list[dict
 def _attack(served: Served, name: str) -> Iterator[dict[str, int]]:
     """Attacks meanwhile; yields what comes to hold the answers."""
     answers: dict[str, int] = {}
-    if name not in attacks.ATTACKS:
+    if name not in greedy_clients.ATTACKS:
         yield answers
         return
     with subprocess.Popen(
-        [sys.executable, attacks.__file__, str(served.ports["rest"]), NAME, name],
+        [sys.executable, greedy_clients.__file__, str(served.ports["rest"]), NAME, name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -527,7 +527,7 @@ def main() -> int:
             print(figures)
             status = int(bool(figures["wrong"]) or figures["growth"] > 0.05)
         elif options.attack:
-            rows = attacked(directory, options.seconds, list(attacks.ATTACKS))
+            rows = attacked(directory, options.seconds, list(greedy_clients.ATTACKS))
             figures = {"attacks": rows}
             status = int(not holds_out(rows))
         else:
@@ -538,7 +538,7 @@ def main() -> int:
                 "first": first_requests(directory, options.transport, servers),
             }
             if options.smoke:
-                figures["attacks"] = attacked(directory, 1, list(attacks.ATTACKS)[:1])
+                figures["attacks"] = attacked(directory, 1, list(greedy_clients.ATTACKS)[:1])
             status = 0
     if options.json:
         write_json(options.json, figures)

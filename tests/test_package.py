@@ -19,7 +19,6 @@ OPTIONAL = (
     *(
         "pyarrow",
         "defusedxml",
-        "polib",
         "onnxruntime",
         "ai_edge_litert",
         "torch",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.errors import ArgumentError
 
 Links = np.ndarray
@@ -118,7 +118,7 @@ def read_pharaoh(path: str | os.PathLike[str]) -> list[Links]:
         Koehn, "Pharaoh: a Beam Search Decoder for Phrase-Based Statistical Machine Translation
         Models", 2004.
     """
-    path, alignments = to_path(path), []
+    path, alignments = to_file(path), []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
+import stat
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,13 @@ from typing import Any
 from keras_addnorm.basics.errors import ArgumentError
 
 _SMALLEST_NORMAL = 2.0**-126
+# What opening would wait for, or reading never end at.
+_ENDLESS = {
+    "a pipe": stat.S_ISFIFO,
+    "a device": stat.S_ISCHR,
+    "a disk": stat.S_ISBLK,
+    "a socket": stat.S_ISSOCK,
+}
 
 
 def is_whole(value: Any, least: int | None = None, most: int | None = None) -> bool:
@@ -60,11 +68,13 @@ def _is_a(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def require_int(what: str, *, least: int = 1, **values: Any) -> None:
-    """Raise unless every value is an int of at least `least`."""
+def require_int(what: str, *, least: int = 1, most: int | None = None, **values: Any) -> None:
+    """Raise unless every value is an int of at least `least`, and at most `most`."""
+    limit = "" if most is None else f" and <= {most}"
     for name, value in values.items():
-        if not is_whole(value, least):
-            raise ArgumentError(what, f"an int `{name}` >= {least}", **{name: value})
+        if not is_whole(value, least, most):
+            expected = f"an int `{name}` >= {least}{limit if is_whole(value, least) else ''}"
+            raise ArgumentError(what, expected, **{name: value})
 
 
 def require_share(**values: Any) -> None:
@@ -119,15 +129,54 @@ def to_path(path: str | os.PathLike[str]) -> Path:
         The path.
 
     Raises:
-        ValueError: If it is empty. `Path("")` is the current folder, which nobody has named.
+        ValueError: If it is empty, or has a zero character. `Path("")` is the current folder, which
+            nobody has named.
 
     Example:
         >>> from keras_addnorm.basics.argument_checks import to_path
         >>> to_path("runs/mine").name
         'mine'
     """
-    if os.fspath(path) == "":
+    text = os.fsdecode(path)
+    if text == "" or "\0" in text:
         raise ArgumentError(
-            "A path is empty.", "the name of a file or a folder, '.' for the current one", value=""
+            f"A path {'has a zero character' if text else 'is empty'}.",
+            "the name of a file or a folder, '.' for the current one",
+            value=text,
         )
     return Path(path)
+
+
+def to_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file that is to be read.
+
+    Args:
+        path: The path. Whether there is a file, opening it says.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If it is empty, or that of a pipe, a device or a socket, which have no end.
+
+    Example:
+        >>> from keras_addnorm.basics.argument_checks import to_file
+        >>> try:
+        ...     to_file("/dev/zero")
+        ... except ValueError as error:
+        ...     print(str(error).partition(". ")[0])
+        '/dev/zero' is a device, which is read once, or never to its end
+    """
+    path = to_path(path)
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # Opening it says why.
+        return path
+    for name, is_of_kind in _ENDLESS.items():
+        if is_of_kind(mode):
+            raise ArgumentError(
+                f"'{path}' is {name}, which is read once, or never to its end.",
+                "a file",
+                "Write what it gives into a file first.",
+            )
+    return path

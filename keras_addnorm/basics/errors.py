@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
+from keras_addnorm.basics.printing import printable_lines, shortened
 from keras_addnorm.basics.suggestions import near_names
 
 _NONE_GIVEN = object()
@@ -16,12 +17,16 @@ _JOINTS = str.maketrans(".-", "__")
 class UserError(ValueError):
     """Something that the caller asked for cannot be done, and the message says what to do instead.
 
-    The command line prints the message alone and exits with status 2.
+    The command line prints the message alone and exits with status 2. What a file or an argument
+    has brought into it is shown without control characters, and not at any length.
     """
 
     def renamed(self, names: Mapping[str, str]) -> UserError:
         """Returns the error with other names of the arguments; a finished text has none."""
         return self
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class SettingsError(UserError):
@@ -118,15 +123,20 @@ class ArgumentError(UserError):
             received and f"Received: {', '.join(received)}.",
             remedy,
         )
-        return " ".join(part.strip() for part in parts if part)
+        return shown(" ".join(part.strip() for part in parts if part))
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
     """An argument has another type than is expected; for Python, a `TypeError` as well."""
 
 
+def shown(message: str) -> str:
+    """A message as a terminal may have it: without control characters, and of moderate length."""
+    return shortened(printable_lines(shortened(message)))
+
+
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = repr(value[: 2 * _LONGEST] if isinstance(value, str | bytes) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

@@ -17,6 +17,8 @@ from keras_addnorm.basics.argument_checks import in_float32, is_number, is_whole
 from keras_addnorm.basics.errors import ArgumentError, SettingsError, UserError, unknown_name
 from keras_addnorm.basics.suggestions import did_you_mean
 
+_MOST_WRONG = 20
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -273,6 +275,8 @@ def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
             wrong += error.errors
         except UserError as error:
             wrong.append(error)
+        if len(wrong) >= _MOST_WRONG:  # Of a file that is none of settings, nobody reads more.
+            break
     if wrong:
         raise SettingsError(wrong)
     return config_class(**values)

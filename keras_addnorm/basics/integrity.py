@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import to_file, to_path
 from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.errors import shown
 from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.text import parse_json
 
@@ -37,6 +38,9 @@ _SWITCH = "--no-verify, in Python verify=False"
 
 class DamagedFileError(ValueError):
     """A file is not what was written, cannot be read, or is missing; the message names it."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class Manifest:
@@ -76,7 +80,7 @@ class Manifest:
     def read(self) -> dict[str, str]:
         """Reads the digest of each listed file by its path; none without a manifest."""
         try:
-            content = parse_json(self.path.read_bytes())
+            content = parse_json(to_file(self.path).read_bytes())
             files = content["files"]
             if content["digest"] != _digest_of_list(files):
                 reason = "its own digest is another"

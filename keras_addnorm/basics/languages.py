@@ -84,11 +84,14 @@ _NAME_OF = {
 }
 # What every code has, whether of BCP 47 (`zh-Hant-TW`), NLLB (`eng_Latn`) or mBART (`de_DE`).
 _CODE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
+_LONGEST_NAME = 80
 _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 def fold(language: str) -> str:
     """The code of a language without region and script: `en` for `en-GB`, `eng` and `English`."""
+    if len(language) > _LONGEST_NAME:
+        return tidy(language)  # No language has such a name.
     name = tidy(_IN_BRACKETS.sub("", language))
     joined = "-".join(name.split())
     if joined in _CODE_OF:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+_LONGEST_NAME = 100  # of what anybody meant to be a name
+
 
 def did_you_mean(unknown: Iterable[Any], known: Iterable[str]) -> str:
     """Return `" Did you mean 'scheme'?"` for names that are nearly known, or `""`."""
@@ -23,6 +25,8 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     "ln": `"PreLN"`, `"pre-ln"` and `"PreNorm"` are like `"pre_ln"`.
     """
     known = list(known)
+    if len(name) > _LONGEST_NAME:
+        return []
     if same := [other for other in known if _abbreviated(other) == _abbreviated(name)]:
         return same[:3]
     plain = {_plain(other): other for other in reversed(known)}

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, shown
 from keras_addnorm.basics.suggestions import did_you_mean
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class UnknownNameError(ValueError):
     """
 
     def __init__(self, message: str, kind: str, received: Any, names: Iterable[str]) -> None:
-        super().__init__(message)
+        super().__init__(shown(message))
         self.kind = kind
         self.received = received
         self.names = tuple(names)

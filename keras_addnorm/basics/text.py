@@ -5,11 +5,10 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import unicodedata
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import to_file
 
 # The mark of UTF-32 in little-endian order begins with that of UTF-16: it comes first.
 _MARKS = {
@@ -118,7 +117,7 @@ def how_to_convert(encoding: str, file: str = "") -> str:
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Reads a text file in UTF-8, with any of the three line ends."""
-    text = decoded(path, to_path(path).read_bytes())
+    text = decoded(path, to_file(path).read_bytes())
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -209,22 +208,3 @@ def meaningful_text(text: str) -> str:
         'a house'
     """
     return encodable_text(text).replace("\0", "")
-
-
-def printable(text: str) -> str:
-    r"""Return a text with escapes for control characters, which a terminal would follow.
-
-    Args:
-        text: A text or the name of a file; its lines and tabs are escaped as well.
-
-    Returns:
-        The text to be shown.
-
-    Example:
-        >>> print(printable("a\tb\x1b[2J.tsv"))
-        a\tb\x1b[2J.tsv
-    """
-    return "".join(
-        one.encode("unicode_escape").decode() if unicodedata.category(one) in ("Cc", "Cs") else one
-        for one in text
-    )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from keras_addnorm.basics.languages import fold, tidy
-from keras_addnorm.basics.text import printable
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.data.line_report import LineChecker
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.scripts import script_of
@@ -146,7 +146,7 @@ def _first_pairs(source: PairSource) -> Iterator[tuple[str, str]]:
     checker = LineChecker("", _LONGEST_TEXT)
     with contextlib.suppress(ValueError, OSError):
         for raw in itertools.islice(source.raw_pairs(), _PAIRS_LOOKED_AT):
-            pair = checker.check(raw.source, raw.target, has_surplus=raw.has_surplus)
+            pair = checker.check(raw.source, raw.target, fault=raw.fault)
             if pair is not None:
                 yield pair
 

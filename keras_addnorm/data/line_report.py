@@ -97,7 +97,7 @@ class LineChecker:
         source: bytes | str,
         target: bytes | str,
         place: int | str | None = None,
-        has_surplus: bool = False,
+        fault: str = "",
     ) -> tuple[str, str] | None:
         """Decodes a pair of lines.
 
@@ -105,12 +105,12 @@ class LineChecker:
             source: The line on the source side.
             target: The line on the target side.
             place: Where the pair stands; by default the number of pairs that were checked.
-            has_surplus: Whether its row has more columns than the others.
+            fault: What is wrong with it whatever its texts are, as the report counts it.
 
         Returns:
             Both texts without surrounding white space, or `None` if the pair cannot be used.
         """
-        verdict, pair = ("surplus", None) if has_surplus else self.judge(source, target)
+        verdict, pair = (fault, None) if fault else self.judge(source, target)
         self._counts[verdict] += 1
         if pair is None and len(self._bad_lines) < self._SHOWN:
             self._bad_lines.append(sum(self._counts.values()) if place is None else place)

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from keras_addnorm.basics.argument_checks import to_file, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.languages import (
     code_of,
@@ -20,7 +21,7 @@ from keras_addnorm.basics.languages import (
     require_code,
     tidy,
 )
-from keras_addnorm.basics.text import printable
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.data.file_names import (
     NAMING,
     VALIDATION_NAMES,
@@ -78,7 +79,7 @@ def open_path(request: Request) -> TranslationSet:
         FileNotFoundError: If there is nothing to read, or a split has one side only.
         ValueError: If the languages are not there or are no codes, or the direction is open.
     """
-    path = Path(request.data).expanduser()
+    path = to_path(request.data).expanduser()
     if os.fspath(request.data) == STANDARD_INPUT:
         path = _standard_input()
         request = dataclasses.replace(request, stands_for=THE_STANDARD_INPUT)
@@ -104,11 +105,12 @@ def open_path(request: Request) -> TranslationSet:
 def _find(path: Path, request: Request) -> TranslationSet:
     if path.is_dir():
         return _find_in_folder(path, request)
+    path = to_file(path)
     if not path.exists():
         if (path.suffix and reader_by_name(InputFile(path))) or path.suffix == ".zip":
-            raise FileNotFoundError(f"There is no file {path}. Check the path.")
+            raise FileNotFoundError(printable(f"There is no file {path}. Check the path."))
         raise FileNotFoundError(
-            f"There is no folder {path}. Expected a folder of parallel text. {NAMING}."
+            printable(f"There is no folder {path}. Expected a folder of parallel text. {NAMING}.")
         )
     if zipfile.is_zipfile(path):
         label = printable(f"the archive {path}")
@@ -226,7 +228,8 @@ def choose_direction(
             code = code_of(language)
             hint = f" Did you mean {code!r}?" if code in languages else ""
             raise ValueError(
-                f"{label} has no language {language!r} for {argument}. It has {listed(languages)}."
+                f"{label} has no language {language[:80]!r} for {argument}. It has "
+                f"{listed(languages)}."
                 f"{hint}"
             )
     if source is not None and source == target:

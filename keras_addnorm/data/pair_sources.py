@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from keras_addnorm.basics.text import printable
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.data.readers import Columns, InputFile, RawPair, Reader
 
 

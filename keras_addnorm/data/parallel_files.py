@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from keras_addnorm.basics.languages import tidy
-from keras_addnorm.basics.text import printable
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.data.file_names import (
     NAMING,
     SideFile,
@@ -15,8 +15,8 @@ from keras_addnorm.data.file_names import (
     split_order,
 )
 from keras_addnorm.data.pair_sources import PairSource
-from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
+from keras_addnorm.data.readers.raw_pair import LongRow, RawPair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,8 @@ class ParallelFiles(PairSource):
         """Line by line."""
         lines = zip(self.source.lines(), self.target.lines(), strict=True)
         for number, (source, target) in enumerate(lines, 1):
-            yield RawPair(source, target, number)
+            is_long = max(len(source), len(target)) > LONGEST_TEXT
+            yield LongRow.at(number) if is_long else RawPair(source, target, number)
 
 
 def find_languages(files: Sequence[InputFile], where: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.readers import Reader
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT
 
 ReaderChoice = str | Mapping[str, Any] | Reader | None
 
@@ -45,9 +46,11 @@ class Request:
     stands_for: str = ""
 
     def __post_init__(self) -> None:
-        if not is_whole(self.max_chars, 1):
+        if not is_whole(self.max_chars, 1, LONGEST_TEXT // 4):  # A character has up to four bytes.
             raise ArgumentError(
-                "`max_chars` is a number of characters, 1 or more.", max_chars=self.max_chars
+                "`max_chars` is a number of characters.",
+                f"1 or more, and at most {LONGEST_TEXT // 4:,}",
+                max_chars=self.max_chars,
             )
         for argument, text in {"source": self.source, "target": self.target}.items():
             if not isinstance(text, str | None):

@@ -143,7 +143,7 @@ class Split:
         for source in self.sources:
             for raw in source.raw_pairs():
                 place = f"{source.place}:{raw.line}" if several else raw.line
-                yield raw, source, checker.check(raw.source, raw.target, place, raw.has_surplus)
+                yield raw, source, checker.check(raw.source, raw.target, place, raw.fault)
         report = checker.report()
         if not report.total:
             raise ValueError(

@@ -14,6 +14,7 @@ from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.length_penalties import CoverageLike, LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs, SearchResult
 from keras_addnorm.decoding.strategy import (
+    MOST_BEAMS,
     NextTokens,
     StepModel,
     Strategy,
@@ -174,7 +175,7 @@ class Beam(Strategy):
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
-        require_int("A beam needs hypotheses.", num_beams=self.num_beams)
+        require_int("A beam needs hypotheses.", most=MOST_BEAMS, num_beams=self.num_beams)
         require_int("There is nothing to return.", num_return=self.num_return)
         if self.num_return > self.num_beams:
             raise ArgumentError(

@@ -30,7 +30,7 @@ from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.splitting import Splitting, SplittingLike
 from keras_addnorm.decoding.strategies import StrategyLike
-from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.decoding.strategy import MOST_TOKENS, Strategy
 
 R = TypeVar("R")
 
@@ -95,7 +95,9 @@ class Search:
     def __post_init__(self) -> None:
         own = self.chosen
         if self.max_length is not None:
-            require_int("There is nothing to generate.", max_length=self.max_length)
+            require_int(
+                "A search makes so many tokens.", most=MOST_TOKENS, max_length=self.max_length
+            )
         prefix = None if self.target_prefix is None else Prefix.of(self.target_prefix)
         resolved = {
             "strategy": None if self.strategy is None else own,

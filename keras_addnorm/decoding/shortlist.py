@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from keras import ops
 
 from keras_addnorm.alignment.pharaoh import checked_links
 from keras_addnorm.alignment.translation_table import TranslationTable, ibm_model_1
-from keras_addnorm.basics.argument_checks import is_whole, require_int
+from keras_addnorm.basics.argument_checks import is_whole, require_int, to_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import require_type
@@ -199,12 +200,13 @@ class Lexicon:
         Raises:
             ValueError: If it is another file.
         """
+        path = to_file(path)
         try:
-            with open(path, "rb") as file, np.load(file) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:
                 return cls(**arrays)
-        except OSError:
-            raise
-        except Exception as error:  # What a zip without sense leads to.
+        except Exception as error:  # What a zip without sense leads to, such as a place before it.
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:
+                raise
             raise ArgumentError(
                 expected="a file with a whole lexicon",
                 remedy="Delete it, to have it estimated again.",

@@ -32,6 +32,11 @@ from keras_addnorm.decoding.search_inputs import (
 from keras_addnorm.decoding.tensor_ops import IMPOSSIBLE, take
 from keras_addnorm.layers.shapes import size_of
 
+MOST_BEAMS = 1000
+"""Hypotheses of a sentence: each has a row of logits at every step."""
+MOST_TOKENS = 1 << 20
+"""Tokens of an output: each step reads all before it."""
+
 Tensor = Any
 Step = Callable[..., Any]
 """`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`.

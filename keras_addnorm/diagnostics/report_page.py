@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
@@ -100,7 +101,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
     }
     template = string.Template(read_resource(__package__, "page", "page.html"))
     return template.substitute(
-        title=html.escape(title),
+        title=html.escape(printable(title)),
         summary=" · ".join(
             [
                 f"Loss of the batch {report.loss:.4g}",

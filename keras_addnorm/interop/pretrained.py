@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, shown
 from keras_addnorm.basics.text import require_moderate
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.decoding import Search, Translations, translate
@@ -37,7 +37,6 @@ FamilyLike = str | dict[str, Any] | Family
 
 # A header stands at the beginning of a card.
 _CARD, _HEADER = "README.md", 1 << 20
-_MOST_POSITIONS = 1 << 20
 _LICENCE = re.compile(r"^license:\s*(?:-\s+)?['\"]?([^'\"\n]+)", re.MULTILINE)
 _NOT_COMMERCIAL = re.compile(r"\bnc\b", re.IGNORECASE)
 
@@ -228,12 +227,12 @@ def load_pretrained(
         if isinstance(tokenizers, str):
             pair = kind.tokenizers(checkpoint, config)
         generation = kind.generation(checkpoint, config)
-    if pair is not None:
-        require_tokenizers(config, pair)
-        is_start = pair.target.pieces[config.start_id].text == target_language
-        if target_language is not None and not is_start:
-            pair = pair.with_languages(target=target_language)
-        pair = _beginning_with(generation.forced_first, pair)
+        if pair is not None:
+            require_tokenizers(config, pair)
+            is_start = pair.target.pieces[config.start_id].text == target_language
+            if target_language is not None and not is_start:
+                pair = pair.with_languages(target=target_language)
+            pair = _beginning_with(generation.forced_first, pair)
     model = table.load(lambda: Seq2SeqTransformer(config, dtype=dtype), tensors)
     licence = _licence(checkpoint.folder)
     if licence is not None and _NOT_COMMERCIAL.search(licence):
@@ -316,15 +315,13 @@ def _require_sizes(config: Seq2SeqConfig, tensors: Mapping[str, StoredTensor]) -
     """Refuse sizes that no model of these tensors has, before anything of such a size is made."""
     vocabulary = max(config.source_vocabulary_size, config.target_vocabulary_size)
     numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    # A table of positions is one of the tensors; others are made of a number.
-    is_learned = config.positions == "learned"
-    most_positions = numbers // config.hidden_dim if is_learned else _MOST_POSITIONS
     limits = {
         "num_encoder_layers": (config.num_encoder_layers, len(tensors)),
         "num_decoder_layers": (config.num_decoder_layers, len(tensors)),
         "hidden_dim x vocabulary": (config.hidden_dim * vocabulary, numbers),
-        "max_length": (config.max_length, most_positions),
     }
+    if config.positions == "learned":  # Their table is one of the tensors.
+        limits["max_length"] = (config.max_length, numbers // config.hidden_dim)
     if wrong := [
         f"{name} = {size} (at most {limit})"
         for name, (size, limit) in limits.items()
@@ -414,7 +411,9 @@ def _reading(path: Path) -> Iterator[None]:
         ) from error
     except ValueError as error:
         # Classes of errors of their own say more than a text.
-        if type(error) is not ValueError or str(path) in str(error):
+        if type(error) is not ValueError:
             raise
-        said = str(error).rstrip(".")
-        raise ValueError(f"{said}. This was read from '{path}'.") from error
+        said = shown(str(error))
+        if str(path) not in said:
+            said = f"{said.rstrip('.')}. This was read from '{path}'."
+        raise ValueError(said) from error

@@ -22,6 +22,7 @@ from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
 # Each layer is named, written and drawn: a number without sense would fill the memory.
 _MOST_LAYERS = 10_000
+_MOST_POSITIONS = 1 << 20
 
 _START_EMBEDDINGS = ("learned", "zeros")
 
@@ -185,11 +186,13 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         for name, value in super().to_dict().items():
             self._set(name, value)
         self._require_positive(*(f.name for f in dataclasses.fields(_Sizes)), "max_length")
-        for name in ("num_encoder_layers", "num_decoder_layers"):
-            if getattr(self, name) > _MOST_LAYERS:
-                raise ArgumentError(
-                    f"`{name}` has to be at most {_MOST_LAYERS}.", value=getattr(self, name)
-                )
+        for name, most in (
+            ("num_encoder_layers", _MOST_LAYERS),
+            ("num_decoder_layers", _MOST_LAYERS),
+            ("max_length", _MOST_POSITIONS),
+        ):
+            if (value := getattr(self, name)) > most:
+                raise ArgumentError(f"`{name}` has to be at most {most}.", value=value)
         if self.head_dim is None:
             divide_heads(self.hidden_dim, self.num_heads)
         norms.for_side(self.norm, "decoder")
@@ -301,9 +304,9 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
         required = [n for n, field in fields.items() if field.default is dataclasses.MISSING]
         missing = [name for name in required if name not in values]
         if unknown or missing:
-            raise ValueError(
+            raise ArgumentError(
                 "The fields of the config do not fit. "
-                + (f"Unknown: {', '.join(unknown)}. " if unknown else "")
+                + (f"Unknown: {', '.join(unknown):.400}. " if unknown else "")
                 + (f"Missing: {', '.join(missing)}. " if missing else "")
                 + f"Expected fields among {', '.join(fields)}.{did_you_mean(unknown, fields)}"
             )

@@ -71,6 +71,15 @@ def enable_lora(
             "`filters` that choose other layers, or a model of `merge_lora`",
             received=f"layers with LoRA: {', '.join(adapted[:4])}",
         )
+    # A product of wider matrices is no more than any other change of the kernel.
+    sides = [sorted(weight.shape) for layer in chosen for weight in layer.weights]
+    widest = max((side[-2] for side in sides if len(side) > 1), default=rank)
+    if rank > widest:
+        raise ArgumentError(
+            "LoRA's matrices are narrower than what they change.",
+            f"`rank` <= {widest}, the side of the largest kernel here",
+            rank=rank,
+        )
     for layer in chosen:
         layer.enable_lora(rank, lora_alpha)
     learned = {id(matrix) for layer in lora_layers(model) for matrix in lora_variables(layer)}

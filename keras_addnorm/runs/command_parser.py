@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from keras_addnorm.basics.errors import shown
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.runs.directory import RunDirectory
 
@@ -131,7 +132,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Ends the process with a line and the status 2."""
         end = "" if message.endswith("?") else "."
-        self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help.\n")
+        self.exit(2, f"{self.prog}: {shown(message)}{end} See {self.prog} --help.\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuses a name that is none of the choices, with the nearest."""

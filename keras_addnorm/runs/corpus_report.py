@@ -13,7 +13,7 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.basics.languages import require_code
-from keras_addnorm.basics.text import printable
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.data.file_names import side_files
 from keras_addnorm.data.line_report import LEFT_OUT, LineReport
 from keras_addnorm.data.loading import is_built_in, open_translation

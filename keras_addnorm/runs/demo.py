@@ -21,6 +21,7 @@ from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.piece_labels import readable_pieces
 from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import show
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import TrainedRun
 
@@ -120,7 +121,7 @@ def demo(
     exports: str | Path = "saved_models/demo",
     *,
     quick: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = show,
     verbose: int = 1,
 ) -> DemoResult:
     """Trains, evaluates, draws, exports, and translates with the export in a new process.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import to_file, to_path
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import Manifest
@@ -384,7 +384,7 @@ class RunDirectory:
             return {}
         self.check(self.scores)
         try:
-            scores = parse_json(self.scores.read_bytes())
+            scores = parse_json(to_file(self.scores).read_bytes())
             if isinstance(scores, dict):
                 return scores
             reason = "it has no splits"

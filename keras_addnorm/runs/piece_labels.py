@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from keras_addnorm.basics.printing import printable
 from keras_addnorm.data import BaseTokenizer
 
 
@@ -14,4 +15,7 @@ def readable_pieces(tokenizer: BaseTokenizer, ids: Iterable[int]) -> list[str]:
         tokenizer.end_id: "(end)",
         tokenizer.unknown_id: "(unknown)",
     }
-    return [special.get(token, tokenizer.pieces[token].text.replace("▁", " ")) for token in ids]
+    return [
+        special.get(token, printable(tokenizer.pieces[token].text.replace("▁", " ")))
+        for token in ids
+    ]

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.text import parse_json
 
@@ -150,7 +151,7 @@ def _chosen_backend() -> tuple[str, str]:
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
     path = Path(home, "keras.json")
     try:
-        return parse_json(path.read_bytes())["backend"], str(path)
+        return parse_json(to_file(path).read_bytes())["backend"], str(path)
     except (OSError, ValueError, KeyError, TypeError):
         return "tensorflow", "Keras"
 

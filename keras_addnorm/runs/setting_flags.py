@@ -94,7 +94,7 @@ def _reader(kind: Any, one: Setting) -> dict[str, Any]:
     choices = one.limits.choices if one.limits else ()
     if choices and len(choices) <= _FEW_CHOICES:
         return {"metavar": "{" + ",".join(choices) + "}"}
-    return {"metavar": one.metavar or ("NAME" if choices else "TEXT")}
+    return {"type": some_text, "metavar": one.metavar or ("NAME" if choices else "TEXT")}
 
 
 def whole_number(text: str) -> int:

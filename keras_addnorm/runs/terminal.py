@@ -1,11 +1,19 @@
-"""One line at the standard error that says what a command is doing, if a person watches."""
+"""What a command shows: its lines, and one that says what it is doing, if a person watches."""
 
 from __future__ import annotations
 
 import sys
 from typing import TextIO
 
+from keras_addnorm.basics.printing import printable_lines
+
 _CLEAR = "\r\x1b[K"
+
+
+def show(text: object, stream: TextIO | None = None) -> None:
+    """Prints what a command has to say; characters that a terminal would follow are escaped."""
+    # A translation is what was asked for, and is printed as it is.
+    print(printable_lines(str(text)), file=stream, flush=True)
 
 
 class StatusLine:

@@ -19,6 +19,7 @@ from keras_addnorm.runs.prepare import Prepared, prepare
 from keras_addnorm.runs.progress import summary
 from keras_addnorm.runs.resuming import has_stopped
 from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import show
 from keras_addnorm.runs.text_data import keep_standard_input
 from keras_addnorm.runs.trained_run import TrainedRun, load_run
 from keras_addnorm.runs.weight_files import save_average
@@ -30,7 +31,7 @@ def train(
     directory: str | Path | RunDirectory,
     *,
     split: str | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = show,
     verbose: int | str = "auto",
 ) -> TrainedRun:
     """Trains a model from a configuration, or goes on where an earlier call stopped.

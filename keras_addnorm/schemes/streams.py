@@ -10,6 +10,9 @@ from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.plan import ResidualParts, Tensor
 from keras_addnorm.schemes.scheme import ResidualScheme, State, StreamState, unchanged
 
+# Each is as large as the one of other schemes; papers have up to eight.
+_MOST_STREAMS = 100
+
 
 class StreamScheme(ResidualScheme):
     """A residual scheme that keeps more than one stream, or what earlier sublayers left.
@@ -71,6 +74,9 @@ def require_state(state: StreamState, streams: int, memory: int, scheme: str) ->
 
 
 def require_streams(count: int, scheme: str) -> None:
-    """Say that a scheme needs at least one stream."""
-    if not is_whole(count, 1):
-        raise ArgumentError(f"{scheme} needs streams.", "an int, num_streams >= 1", value=count)
+    """Say that a scheme needs at least one stream, and not so many that they fill the memory."""
+    if not is_whole(count, 1, _MOST_STREAMS):
+        limit = f" and <= {_MOST_STREAMS}" if is_whole(count, 1) else ""
+        raise ArgumentError(
+            f"{scheme} needs streams.", f"an int, num_streams >= 1{limit}", value=count
+        )

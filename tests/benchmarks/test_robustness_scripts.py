@@ -1,4 +1,4 @@
-"""benchmarks/bit_flips.py and kills.py: what they count, and that they notice what is lost."""
+"""bit_flips.py, kills.py and attacks.py of benchmarks/: what they count, and what they notice."""
 
 import os
 import subprocess
@@ -141,3 +141,46 @@ def test_what_is_killed_loses_nothing():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 of 4 exports killed, 0 wrong." in done.stdout
     assert "1 of 1 trainings killed" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def attacks():
+    """The script as a module; it leaves nothing behind."""
+    known = set(sys.modules)
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import attacks
+
+    yield attacks
+    sys.path.remove(str(ROOT / "benchmarks"))
+    for name in {"attacks", "hostile_data", "hostile_folders"} - known:
+        del sys.modules[name]
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("attack", "answer", "holds"),
+    [
+        (lambda folder: 3, "read: 3", True),
+        (lambda folder: _raise(ValueError("no file")), "said: no file", True),
+        (lambda folder: _raise(ValueError("\x1b[2J")), "an error of 4 characters, or with", False),
+        (lambda folder: _raise(ValueError("x" * 10**4)), "an error of 10,000 characters", False),
+        (lambda folder: _raise(KeyError("a")), "raw: KeyError: 'a'", False),
+        (lambda folder: bytearray(400_000_000).count(1), "read: 0", False),
+    ],
+)
+def test_what_an_attack_does_is_seen(attacks, tmp_path, attack, answer, holds):
+    before = attacks.run("nothing", lambda folder: None, tmp_path).megabytes
+    row = attacks.run("x", attack, tmp_path, before)
+    assert row.answer.startswith(answer)
+    # Others may take the time of this machine.
+    assert attacks.dataclasses.replace(row, seconds=0).holds is holds
+
+
+@pytest.mark.slow
+def test_some_attacks_hold():
+    done = run(str(ROOT / "benchmarks/attacks.py"), "data", "--only", "a path for")
+    assert done.returncode == 0, done.stdout
+    assert "| a path for a content | yes |" in done.stdout and "All hold." in done.stdout

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from keras_addnorm.basics.text import is_encoding_of_text, printable, read_text, wide_encoding
+from keras_addnorm.basics.printing import printable
+from keras_addnorm.basics.text import is_encoding_of_text, read_text, wide_encoding
 from keras_addnorm.data import hold_out, load_translation
 from keras_addnorm.data.loading import open_translation
 from keras_addnorm.data.request import Request

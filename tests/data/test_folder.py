@@ -223,7 +223,10 @@ def test_two_files_for_one_split(folder, load):
         ({"split": "dev2"}, r"no split 'dev2'. It has 'train', 'validation', 'test_2016_flickr'"),
         ({"split": "train[:2"}, r"'train\[:2' is no split of the folder"),
         ({"split": "train[:x%]"}, r"is no split of the folder"),
-        ({"max_chars": 0}, "max_chars is a number of characters, 1 or more. Received: 0"),
+        (
+            {"max_chars": 0},
+            "max_chars is a number of characters. Expected 1 or more, and at most 1,048,576. Rec",
+        ),
     ],
 )
 def test_choices_that_cannot_be(load, choices, message):

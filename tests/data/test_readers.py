@@ -435,7 +435,7 @@ def test_m8_rows_of_hugging_face(tmp_path):
 @pytest.mark.parametrize(
     ("name", "module"),
     [("a.parquet", "pyarrow"), ("a.tsv.zst", "pyarrow"), ("a.tmx", "defusedxml.expatreader"),
-     ("a.xlf", "defusedxml.expatreader"), ("a.po", "polib")],
+     ("a.xlf", "defusedxml.expatreader")],
 )  # fmt: skip
 def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)

@@ -165,7 +165,8 @@ def test_numbers_without_a_table_are_bounded(family, name, value, tmp_path):
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
     with pytest.raises(
-        ValueError, match=r"sizes that its weights do not have|buckets of T5|other shapes than"
+        ValueError,
+        match=r"sizes that its weights do|buckets of T5|other sh|has to be at most",
     ):
         load_pretrained(folder)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,9 @@ from keras_addnorm.data.readers.raw_pair import RawPair
 from keras_addnorm.data.readers.reader import Reader
 from keras_addnorm.data.readers.rows import columns_of_names
 
-_ROWS_AT_ONCE = 10_000
+# Few, as one text may stand for all rows of a file, and takes its place in each of a batch.
+_ROWS_AT_ONCE = 64
+_ALWAYS = 1 << 16  # rows that any file may have; beyond them each takes a byte of it or more
 _PARQUET = b"PAR1"
 _ARROW_FILE = b"ARROW1"
 
@@ -48,7 +50,7 @@ class ArrowTable(Reader):
                 sides = [_texts(batch, name, file) for name in names]
                 for source, target in zip(*sides, strict=True):
                     row += 1
-                    yield RawPair(source or "", target or "", row)
+                    yield RawPair(source, target, row)
 
 
 def _flat_names(schema: Any) -> list[str]:
@@ -63,18 +65,34 @@ def _is_structure(kind: Any) -> bool:
     return str(kind).startswith("struct<")
 
 
-def _texts(batch: Any, name: str, file: InputFile) -> list[str | None]:
+def _texts(batch: Any, name: str, file: InputFile) -> Iterator[str]:
+    """The texts of a column, one at a time; empty where there is none."""
     outer, dot, inner = name.rpartition(".")
-    if not dot or name in batch.schema.names:
-        values = batch.column(name).to_pylist()
-    else:
-        values = [value and value[inner] for value in batch.column(outer).to_pylist()]
-    if wrong := next((v for v in values if v is not None and not isinstance(v, str)), None):
+    is_nested = dot and name not in batch.schema.names
+    for value in batch.column(outer if is_nested else name):
+        text = value.as_py()
+        if is_nested:
+            text = text and text[inner]
+        if not isinstance(text, str | None):
+            raise ArgumentError(
+                f"{file.label}: expected texts in the column {name[:80]!r}.",
+                received=f"{type(text).__name__} {str(text)[:60]!r}",
+            )
+        yield text or ""
+
+
+def _require_moderate(metadata: Any, file: InputFile) -> None:
+    """Refuses a file that unpacks to far more than it is."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    file.require_moderate(sum(group.total_byte_size for group in groups))
+    most = max(_ALWAYS, file.path.stat().st_size)
+    if metadata.num_rows > most:
         raise ArgumentError(
-            f"{file.label}: expected texts in the column {name!r}.",
-            received=f"{type(wrong).__name__} {str(wrong)[:60]!r}",
+            f"{file.label} has more rows than texts can take so little room.",
+            f"at most {most:,}, one for each byte",
+            "Fetch or write the file again.",
+            received=f"{metadata.num_rows:,}",
         )
-    return values
 
 
 @contextlib.contextmanager
@@ -83,11 +101,16 @@ def _opened(file: InputFile) -> Iterator[tuple[Any, Iterator[Any]]]:
     arrow, parquet = require_extra("data", "A Parquet or Arrow file", "pyarrow", "pyarrow.parquet")
     start = file.read_start(len(_ARROW_FILE))
     try:
-        with file.open() as opened:
-            # These formats begin to read at the end.
-            binary = opened if file.is_seekable else io.BytesIO(opened.read())
+        with contextlib.ExitStack() as stack:
+            # These formats begin to read at the end, and lengths in them may be any.
+            binary = stack.enter_context(
+                arrow.memory_map(os.fspath(file.path))
+                if file.is_seekable
+                else arrow.BufferReader(b"".join(file.blocks()))
+            )
             if start.startswith(_PARQUET):
                 table = parquet.ParquetFile(binary)
+                _require_moderate(table.metadata, file)
                 yield table.schema_arrow, table.iter_batches(batch_size=_ROWS_AT_ONCE)
             elif start.startswith(_ARROW_FILE):
                 table = arrow.ipc.open_file(binary)

@@ -15,7 +15,9 @@ ROWS_LOOKED_AT = 20
 """Rows from the start of a file that tell which columns hold text."""
 
 _ROLES = ({"source", "src"}, {"target", "tgt", "trg"})
-_NUMBER = re.compile(r"\s*[-+]?\d*[.,]?\d*\s*")
+_NUMBER = re.compile(r"[-+]?\d*(?:[.,]\d*)?")
+MOST_COLUMNS = 1000
+"""The most columns that are looked through for texts."""
 _LONGEST_CODE = 3
 _WORDS_OF_A_NAME = 3
 _END_OF_SENTENCE = re.compile(r"[.?!…:;,]\s*$")
@@ -230,7 +232,8 @@ def _columns(
         f"{source!r}, column {other + 1} for {target!r}."
     )
     if has_header:
-        note += f" Its first row is taken for their names, {first[one]!r} and {first[other]!r}."
+        names_of = f"{first[one][:40]!r} and {first[other][:40]!r}"
+        note += f" Its first row is taken for their names, {names_of}."
     return Columns(one, other, has_header, note)
 
 
@@ -323,7 +326,7 @@ def _chosen_columns(
         raise ArgumentError(
             f"{label} has no such columns.",
             f"two names of its first row, or two numbers from 1 to {len(first)}",
-            f"Its first row is {list(first[:8])}.",
+            f"Its first row is {[cell[:40] for cell in first[:8]]}.",
             received=f"{chosen[0] or 'none'!r} and {chosen[1] or 'none'!r}",
         )
     is_found = any(not given and name for given, name in zip(chosen, names, strict=True))
@@ -338,15 +341,38 @@ def _is_header(rows: Sequence[Sequence[str]]) -> bool:
     texts = set(_text_columns(rest, len(names)))
     numbers = (column for column in range(len(names)) if column not in texts)
     return len(texts) > 1 and any(
-        not _NUMBER.fullmatch(names[column])
+        not _is_number(names[column])
         and any(row[column].strip() for row in rest if column < len(row))
         for column in numbers
     )
+
+
+def require_few_columns(count: int, label: str) -> None:
+    """Refuses a table that is so wide that it is none of texts.
+
+    Args:
+        count: The number of its columns.
+        label: The file, for messages.
+
+    Raises:
+        ValueError: If there are too many.
+    """
+    if count > MOST_COLUMNS:
+        raise ArgumentError(
+            f"{label} has too many columns to look for texts in.",
+            f"at most {MOST_COLUMNS:,}",
+            "Keep those that hold the texts.",
+            received=f"{count:,}",
+        )
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell.strip()) is not None
 
 
 def _text_columns(rows: Sequence[Sequence[str]], count: int) -> Iterator[int]:
     """The columns that hold more than numbers, which identify sentences."""
     for column in range(count):
         cells = [row[column] for row in rows if column < len(row)]
-        if not all(map(_NUMBER.fullmatch, cells)):
+        if not all(map(_is_number, cells)):
             yield column

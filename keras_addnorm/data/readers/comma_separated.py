@@ -12,13 +12,11 @@ from keras_addnorm.data.readers.columns import (
     Columns,
     columns_of_rows,
     languages_of_header,
+    require_few_columns,
 )
-from keras_addnorm.data.readers.input_file import InputFile
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
 from keras_addnorm.data.readers.reader import Reader
-
-# Characters of a cell. Texts that are too long to be trained on are left out later, and counted.
-_LONGEST_CELL = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -45,12 +43,14 @@ class CommaSeparated(Reader):
 
 
 def _first_rows(file: InputFile) -> list[list[str]]:
-    return [row for row, _ in itertools.islice(_rows(file), ROWS_LOOKED_AT)]
+    rows = [row for row, _ in itertools.islice(_rows(file), ROWS_LOOKED_AT)]
+    require_few_columns(len(rows[0]) if rows else 0, file.label)
+    return rows
 
 
 def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
     """The next row; a limit of the csv module, which holds for a whole process, is put back."""
-    limit = csv.field_size_limit(_LONGEST_CELL)
+    limit = csv.field_size_limit(LONGEST_TEXT)
     try:
         return next(reader, None)
     finally:
@@ -59,23 +59,34 @@ def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
 
 def _rows(file: InputFile) -> Iterator[tuple[list[str], int]]:
     """The rows, each with the line that it begins on."""
-    lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in file.lines())
-    first = next(lines, None)
-    if first is None:
-        return
-    delimiter = ";" if first.count(";") > first.count(",") else ","
-    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
-    line = 1
+    size = 0
+
+    def read_lines() -> Iterator[str]:
+        nonlocal size
+        for line in file.lines():
+            size += len(line)
+            if size > LONGEST_TEXT:
+                raise csv.Error(f"a row of more than {LONGEST_TEXT:,} bytes")
+            yield line.decode("utf-8", "surrogateescape") + "\n"
+
+    lines, line = read_lines(), 1
     try:
+        first = next(lines, None)
+        if first is None:
+            return
+        delimiter = ";" if first.count(";") > first.count(",") else ","
+        reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
         while (row := _next_row(reader)) is not None:
             if row:  # The csv module gives an empty row for an empty line.
                 yield row, line
             else:
                 yield ["", ""], line
-            line = reader.line_num + 1
+            line, size = reader.line_num + 1, 0
     except csv.Error as error:
         mend = "Mend the quotation marks of that row"
-        if "field limit" in str(error):  # A mark that is not closed, or a whole library.
+        if (
+            "field limit" in str(error) or size > LONGEST_TEXT
+        ):  # A mark that is not closed, or a whole library.
             mend = "Close its quotation mark, or take out that row"
         raise ValueError(
             f"{file.label}, line {line}: not CSV ({error}). {mend}, or say that the columns are "

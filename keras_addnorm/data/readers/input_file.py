@@ -15,11 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from keras_addnorm.basics.argument_checks import to_file
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.text import BYTES_LOOKED_AT, how_to_convert, printable, wide_encoding
+from keras_addnorm.basics.printing import printable
+from keras_addnorm.basics.text import BYTES_LOOKED_AT, how_to_convert, wide_encoding
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BYTES_AT_ONCE = 1 << 20
+LONGEST_TEXT = 1 << 22
+"""Bytes of the longest line, cell or text that is read as one; longer ones are left out."""
+# How much a packed file may hold for each of its bytes, and in any case. Text is packed to a tenth,
+# memories of short sentences to a thirtieth.
+_LIMITS = {"bytes": (50, 1 << 24), "lines": (1, 1 << 20), "elements": (1, 1 << 20)}
 _DAMAGED = (
     gzip.BadGzipFile,
     zipfile.BadZipFile,
@@ -95,22 +103,23 @@ class InputFile:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Any]:
-        """Opens the decompressed bytes.
+        """Opens the decompressed bytes, as many as there may be.
 
         Yields:
             A binary file.
 
         Raises:
-            ValueError: If the file is damaged, or not what its name says.
+            ValueError: If the file is damaged, or not what its name says; or if it is a pipe or a
+                device.
             ImportError: If the compression needs a package that is not installed.
         """
+        path = to_file(self.path)
         try:
             with contextlib.ExitStack() as stack:
                 if self.member:
-                    archive = stack.enter_context(zipfile.ZipFile(self.path))
-                    file: Any = stack.enter_context(archive.open(self.member))
+                    file: Any = stack.enter_context(self._opened_member(stack))
                 else:
-                    file = stack.enter_context(self.path.open("rb"))
+                    file = stack.enter_context(path.open("rb"))
                 if self.compression:
                     file = stack.enter_context(COMPRESSIONS[self.compression](file))
                 yield file
@@ -122,30 +131,84 @@ class InputFile:
                 raise self._damaged(error) from error
             raise
 
+    def _opened_member(self, stack: contextlib.ExitStack) -> Any:
+        archive = stack.enter_context(zipfile.ZipFile(self.path))
+        self.require_moderate(archive.getinfo(self.member).file_size)
+        try:
+            return archive.open(self.member)
+        except NotImplementedError as error:
+            raise self._damaged(error) from error
+
+    def blocks(self) -> Iterator[bytes]:
+        """Reads the decompressed bytes, a portion at a time.
+
+        Yields:
+            The next bytes.
+
+        Raises:
+            ValueError: If the file is damaged, or holds far more bytes than text of its packed size
+                does.
+        """
+        size = 0
+        with self.open() as file:
+            while block := file.read(_BYTES_AT_ONCE):
+                size += len(block)
+                if not self.is_seekable:
+                    self.require_moderate(size)
+                yield block
+
+    def require_moderate(self, count: int, unit: str = "bytes") -> None:
+        """Refuses what has been packed to fill the memory or the time of whoever unpacks it.
+
+        Args:
+            count: How many there are.
+            unit: Of what: bytes, lines, or elements of XML.
+
+        Raises:
+            ValueError: If they are far more than text of the file's size has.
+        """
+        times, always = _LIMITS[unit]
+        most = max(always, times * self.path.stat().st_size)
+        if count > most:
+            raise ArgumentError(
+                f"{self.label} holds more than text of its size does.",
+                f"at most {most:,} {unit}, {times} for each byte on the disk",
+                "Unpack it yourself if it is what you want to read.",
+                received="more",
+            )
+
     def lines(self) -> Iterator[bytes]:
         """Reads the lines as bytes without their line ends.
 
         Yields:
             One line after the other. Only a line feed ends a line: Unicode's other line separators
-            occur inside sentences. A byte order mark is left out.
+            occur inside sentences. A byte order mark is left out. A line of more than
+            `LONGEST_TEXT` bytes is cut behind one byte more.
 
         Raises:
             ValueError: If the file is damaged, or UTF-16 or UTF-32.
         """
         self.refuse_wide_encoding()
-        with self.open() as file:
-            for number, line in enumerate(file):
-                text = line.removesuffix(b"\n").removesuffix(b"\r")
-                yield text if number else text.removeprefix(_BYTE_ORDER_MARK)
+        begun, mark, count = b"", _BYTE_ORDER_MARK, 0
+        for block in self.blocks():
+            *lines, begun = (begun + block).split(b"\n")
+            count += len(lines)
+            if not self.is_seekable:
+                self.require_moderate(count, "lines")
+            for line in lines:
+                yield _whole_line(line).removeprefix(mark)
+                mark = b""
+            begun = begun[: LONGEST_TEXT + 1]
+        if begun:
+            yield _whole_line(begun).removeprefix(mark)
 
     def count_lines(self) -> int:
         """The number of lines that `lines` gives, and its errors."""
         self.refuse_wide_encoding()
         count, last = 0, b"\n"
-        with self.open() as file:
-            while block := file.read(_BYTES_AT_ONCE):
-                count += block.count(b"\n")
-                last = block[-1:]
+        for block in self.blocks():
+            count += block.count(b"\n")
+            last = block[-1:]
         return count + (last != b"\n")
 
     def refuse_wide_encoding(self) -> None:
@@ -176,6 +239,10 @@ class InputFile:
         )
 
 
+def _whole_line(line: bytes) -> bytes:
+    return line[: LONGEST_TEXT + 1].removesuffix(b"\r")
+
+
 def members(archive: Path) -> list[InputFile]:
     """The files of a zip archive.
 
@@ -189,12 +256,14 @@ def members(archive: Path) -> list[InputFile]:
         ValueError: If it is damaged, or needs a password.
     """
     try:
-        with zipfile.ZipFile(archive) as opened:
+        with zipfile.ZipFile(to_file(archive)) as opened:
             inside = [one for one in opened.infolist() if not one.is_dir()]
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{archive} is no zip archive, or a damaged one ({error}). Fetch it again."
         ) from error
+    whole = InputFile(archive, "all of its files together")
+    whole.require_moderate(sum(one.file_size for one in inside))
     if any(one.flag_bits & 1 for one in inside):
         raise ValueError(f"{archive} needs a password. Unpack it, and give the folder.")
     return [InputFile(archive, name) for name in sorted(one.filename for one in inside)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +9,16 @@ from typing import Any
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data.readers.columns import Columns, languages_in
-from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
+from keras_addnorm.data.readers.json_values import JsonValues, NotJsonError
+from keras_addnorm.data.readers.raw_pair import LongRow, RawPair
 from keras_addnorm.data.readers.reader import Reader
 from keras_addnorm.data.readers.rows import columns_of_names, flat_names, text_at
 
 
 @dataclass(frozen=True)
 class JsonLines(Reader):
-    """Reads one object a line; a file that is one list of objects is read as a whole."""
+    """Reads one object a line, or a list of objects."""
 
     endings = (".jsonl", ".json", ".ndjson")
     starts = (b"{", b"[")
@@ -35,6 +35,9 @@ class JsonLines(Reader):
     def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
         """An object is a pair; one without a key has an empty side."""
         for row, line in _rows(file):
+            if row is None:
+                yield LongRow.at(line)
+                continue
             yield RawPair(
                 text_at(row, str(columns.source), f"{file.label}, line {line}"),
                 text_at(row, str(columns.target), f"{file.label}, line {line}"),
@@ -43,24 +46,19 @@ class JsonLines(Reader):
 
 
 def _names(file: InputFile) -> list[str]:
-    rows = [row for row, _ in itertools.islice(_rows(file), 1)]
-    return flat_names(rows[0]) if rows else []
+    first = next((row for row, _ in _rows(file) if row is not None), {})
+    return flat_names(first)
 
 
-def _rows(file: InputFile) -> Iterator[tuple[Mapping[str, Any], int]]:
+def _rows(file: InputFile) -> Iterator[tuple[Mapping[str, Any] | None, int]]:
+    """The objects with their lines, in a list with their numbers; `None` for one too long."""
     if file.read_start(64).lstrip().startswith(b"["):
         file.refuse_wide_encoding()
-        with file.open() as whole:
-            text = whole.read().removeprefix(b"\xef\xbb\xbf")
-        lines: Iterator[tuple[int, Any]] = enumerate(_parsed(text, file, 1), 1)
+        rows = _rows_of_list(file)
     else:
-        lines = (
-            (number, _parsed(line, file, number))
-            for number, line in enumerate(file.lines(), 1)
-            if line.strip()
-        )
-    for number, row in lines:
-        if not isinstance(row, Mapping):
+        rows = _rows_of_lines(file)
+    for row, number in rows:
+        if not isinstance(row, Mapping | None):
             raise ArgumentError(
                 f'{file.label}, line {number}: expected an object such as {{"en": "...", '
                 '"de": "..."}.',
@@ -69,12 +67,30 @@ def _rows(file: InputFile) -> Iterator[tuple[Mapping[str, Any], int]]:
         yield row, number
 
 
-def _parsed(text: bytes, file: InputFile, line: int) -> Any:
+def _rows_of_list(file: InputFile) -> Iterator[tuple[Any, int]]:
+    values = JsonValues(file.blocks(), LONGEST_TEXT)
     try:
-        return parse_json(text.decode("utf-8", "surrogateescape"))
-    except ValueError as error:
-        place = line + getattr(error, "lineno", 1) - 1
-        raise ValueError(
-            f"{file.label}, line {place}: not JSON ({error}). Expected one object a line. Mend or "
-            "remove that line."
-        ) from error
+        for number, value in enumerate(values, 1):
+            # Null is no object, and stands for none below.
+            yield ("null" if value is None else value), number
+    except NotJsonError as error:
+        raise _not_json(error, file, values.line) from error
+
+
+def _rows_of_lines(file: InputFile) -> Iterator[tuple[Any, int]]:
+    for number, line in enumerate(file.lines(), 1):
+        if len(line) > LONGEST_TEXT:
+            yield None, number
+        elif line.strip():
+            try:
+                value = parse_json(line.decode("utf-8", "surrogateescape"))
+            except ValueError as error:
+                raise _not_json(error, file, number) from error
+            yield ("null" if value is None else value), number
+
+
+def _not_json(error: ValueError, file: InputFile, line: int) -> ValueError:
+    return ValueError(
+        f"{file.label}, line {line}: not JSON ({error}). Expected one object a line. Mend or "
+        "remove that line."
+    )

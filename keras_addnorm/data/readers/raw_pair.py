@@ -19,9 +19,9 @@ class RawPair(NamedTuple):
     line: int
 
     @property
-    def has_surplus(self) -> bool:
-        """Whether the row has more columns than the others."""
-        return False
+    def fault(self) -> str:
+        """Why it cannot be used, as `LineReport` names it; empty where the texts decide."""
+        return ""
 
 
 class SurplusRow(RawPair):
@@ -35,6 +35,17 @@ class SurplusRow(RawPair):
         return cls("", "", line)
 
     @property
-    def has_surplus(self) -> bool:
-        """Yes."""
-        return True
+    def fault(self) -> str:
+        """The count of such rows."""
+        return "surplus"
+
+
+class LongRow(SurplusRow):
+    """A line, a row or a unit that is too long to be read as one."""
+
+    __slots__ = ()
+
+    @property
+    def fault(self) -> str:
+        """The count of texts that are too long."""
+        return "too_long"

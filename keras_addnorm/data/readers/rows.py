@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.data.readers.columns import Columns, named_columns, says_another
+from keras_addnorm.data.readers.columns import (
+    Columns,
+    named_columns,
+    require_few_columns,
+    says_another,
+)
+
+_NAMES_SHOWN = 20
 
 
 def flat_names(row: Mapping[str, Any]) -> list[str]:
@@ -38,6 +45,7 @@ def columns_of_names(
     Raises:
         ValueError: If they cannot be found; the message lists the names.
     """
+    require_few_columns(len(names), label)
     one, other = named_columns(names, source, target, chosen)
     if one is not None and other is not None:
         return Columns(one, other)
@@ -60,9 +68,14 @@ def columns_of_names(
             return Columns(*guess, note=note)
     asked = " and ".join(repr(name) for name in (chosen if any(chosen) else (source, target)))
     raise ValueError(
-        f"{label} has no columns for {asked}. It has {', '.join(map(repr, names)) or 'none'}. "
+        f"{label} has no columns for {asked:.200}. It has {_listed(names) or 'none'}. "
         "Name the two columns."
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [repr(name[:40]) for name in names[:_NAMES_SHOWN]]
+    return ", ".join(shown + ["..."] * (len(names) > _NAMES_SHOWN))
 
 
 def _in_order(names: Sequence[str], one: str | None, other: str | None) -> tuple[str, str]:

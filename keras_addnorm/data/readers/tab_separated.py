@@ -11,9 +11,10 @@ from keras_addnorm.data.readers.columns import (
     Columns,
     columns_of_rows,
     languages_of_header,
+    require_few_columns,
 )
-from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
+from keras_addnorm.data.readers.raw_pair import LongRow, RawPair
 from keras_addnorm.data.readers.reader import Reader
 
 
@@ -34,10 +35,14 @@ class TabSeparated(Reader):
     def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
         """A line is a pair; one with too few columns has an empty side."""
         for number, line in enumerate(file.lines(), 1):
-            if number > 1 or not columns.has_header:
+            if len(line) > LONGEST_TEXT:
+                yield LongRow.at(number)
+            elif number > 1 or not columns.has_header:
                 yield columns.pair(line.split(b"\t"), number)
 
 
 def _first_rows(file: InputFile) -> list[list[str]]:
     lines = itertools.islice(file.lines(), ROWS_LOOKED_AT)
-    return [line.decode("utf-8", "replace").split("\t") for line in lines]
+    rows = [line.decode("utf-8", "replace").split("\t") for line in lines]
+    require_few_columns(len(rows[0]) if rows else 0, file.label)
+    return rows

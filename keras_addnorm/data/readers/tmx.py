@@ -11,11 +11,20 @@ from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
 from keras_addnorm.data.readers.reader import Reader
-from keras_addnorm.data.readers.xml_stream import XmlHandler, parse
+from keras_addnorm.data.readers.xml_stream import (
+    RefusedElementError,
+    TextParts,
+    XmlHandler,
+    parse,
+)
 
 # Codes of the original format, whose text is no part of the sentence. `hi` marks text that is.
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut", "sub"})
 _UNITS_LOOKED_AT = 100
+# Each variant makes a pair with each of the other side.
+_MOST_VARIANTS = _MOST_PAIRS = 1000
+_LONGEST_LANGUAGE = 80
+_MOST_LANGUAGES = 100  # that are named where two are missing
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,7 @@ class _Units(XmlHandler):
         self._languages = languages
         self._variants: list[tuple[str, str]] = []
         self._language, self._line = "", 0
-        self._segment: list[str] | None = None
+        self._segment: TextParts | None = None
         self._codes = 0
 
     def start(self, name: str, attributes: Mapping[str, str], line: int) -> None:
@@ -71,20 +80,23 @@ class _Units(XmlHandler):
             self._variants, self._line = [], line
         elif name == "tuv":
             self._language = attributes.get("xml:lang") or attributes.get("lang") or ""
-            self.seen[tidy(self._language)] = None
+            if len(self.seen) < _MOST_LANGUAGES:
+                self.seen[tidy(self._language[:_LONGEST_LANGUAGE])] = None
         elif name == "seg":
-            self._segment = []
+            self._segment = TextParts()
         elif self._segment is not None and name in _CODES:
             self._codes += 1
 
     def text(self, text: str) -> None:
         if self._segment is not None and not self._codes:
-            self._segment.append(text)
+            self._segment.add(text)
 
     def end(self, name: str) -> None:
         if name == "seg" and self._segment is not None:
-            self._variants.append((self._language, "".join(self._segment)))
+            self._variants.append((self._language, str(self._segment)))
             self._segment = None
+            if len(self._variants) > _MOST_VARIANTS:
+                raise RefusedElementError(f"a unit of more than {_MOST_VARIANTS:,} variants")
         elif self._segment is not None and name in _CODES:
             self._codes -= 1
         elif name == "tu":
@@ -98,6 +110,11 @@ class _Units(XmlHandler):
             dict.fromkeys(text for language, text in self._variants if is_in(language, wanted))
             for wanted in self._languages
         ]
+        if len(sides[0]) * len(sides[1]) > _MOST_PAIRS:
+            raise RefusedElementError(
+                f"a unit with {len(sides[0])} variants of one language and {len(sides[1])} of the "
+                f"other, which make more than {_MOST_PAIRS:,} pairs"
+            )
         self.found += [
             RawPair(source, target, self._line) for source, target in itertools.product(*sides)
         ]

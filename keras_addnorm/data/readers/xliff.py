@@ -12,7 +12,7 @@ from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
 from keras_addnorm.data.readers.reader import Reader
-from keras_addnorm.data.readers.xml_stream import XmlHandler, parse
+from keras_addnorm.data.readers.xml_stream import TextParts, XmlHandler, parse
 
 # Codes of the original format, whose text is no part of the sentence (1.2); `g`, `mrk`, `pc` mark
 # text that is.
@@ -66,7 +66,7 @@ class _Units(XmlHandler):
         super().__init__()
         self.languages: tuple[str, ...] = ()
         self._columns = columns
-        self._texts: dict[str, list[str]] = {}
+        self._texts: dict[str, TextParts] = {}
         self._inside: str | None = None
         self._codes = self._alternatives = self._line = 0
         self._is_2 = False
@@ -90,7 +90,7 @@ class _Units(XmlHandler):
             return
         if name in ("source", "target"):
             self._inside = name
-            self._texts[name] = []
+            self._texts[name] = TextParts()
             if name == "target" and not self._is_2:
                 self._state = attributes.get("state", "")
         elif self._inside and name in _CODES and not self._is_2:
@@ -98,7 +98,7 @@ class _Units(XmlHandler):
 
     def text(self, text: str) -> None:
         if self._inside and not self._codes:
-            self._texts[self._inside].append(text)
+            self._texts[self._inside].add(text)
 
     def end(self, name: str) -> None:
         if name in ("alt-trans", "matches", "notes", "glossary"):
@@ -123,7 +123,7 @@ class _Units(XmlHandler):
         if self._columns is None:
             self.found.append(RawPair("", "", self._line))
         elif "target" in self._texts and self._is_finished():
-            texts = {side: "".join(parts) for side, parts in self._texts.items()}
+            texts = {side: str(parts) for side, parts in self._texts.items()}
             sides = str(self._columns.source), str(self._columns.target)
             self.found.append(RawPair(texts.get(sides[0], ""), texts.get(sides[1], ""), self._line))
 

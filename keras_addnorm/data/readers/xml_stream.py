@@ -10,10 +10,10 @@ from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.text import is_encoding_of_text
-from keras_addnorm.data.readers.input_file import InputFile
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
 
-_BYTES_AT_ONCE = 1 << 16
+_BYTES_AT_ONCE = 1 << 16  # a portion that is to be read at once gives its pairs at once
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*\bencoding\s*=\s*["']([\w.:-]+)["']""")
 
 
@@ -36,6 +36,27 @@ class XmlHandler(abc.ABC):
         """Text inside the innermost element."""
 
 
+class TextParts:
+    """The text of an element, which comes in parts; what is far too long ends somewhere."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+
+    def add(self, part: str) -> None:
+        """Adds a part."""
+        if self._size <= LONGEST_TEXT:
+            self._parts.append(part)
+            self._size += len(part)
+
+    def __str__(self) -> str:
+        return "".join(self._parts)
+
+
+class RefusedElementError(Exception):
+    """An element that a handler refuses, with the reason."""
+
+
 def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
     """Reads a file and gives what the handler finds, as it finds it.
 
@@ -49,7 +70,7 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
     Raises:
         ValueError: If the file is no XML, names an entity that is not known, or declares some,
             which can grow without limit or fetch other files; the message names the file and the
-            line.
+            line; or if a tag is longer than any text.
     """
     expat, common = require_extra(
         "data", "An XML file", "defusedxml.expatreader", "defusedxml.common"
@@ -57,8 +78,12 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
     from xml.sax import SAXException, SAXParseException
     from xml.sax.handler import ContentHandler, feature_external_ges
 
+    elements = 0
+
     class Events(ContentHandler):
         def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
+            nonlocal elements
+            elements += 1
             handler.start(_local(name), attrs, parser.getLineNumber())
 
         def endElement(self, name: str) -> None:  # noqa: N802
@@ -80,24 +105,39 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
     parser.setContentHandler(Events())
     parser.setFeature(feature_external_ges, False)
 
-    def feed(chunk: bytes) -> None:
+    read = 0
+
+    def feed(chunk: bytes) -> int:
+        """Parses a chunk; returns how many bytes of it are the beginning of a tag."""
+        nonlocal read
+        read += len(chunk)
         try:
             parser.feed(chunk)
         except common.DefusedXmlException:
             raise
         except (ValueError, LookupError) as error:  # Of expat, which asks Python for the encoding.
             raise _EncodingError(str(error)) from error
+        left = read - parser._parser.CurrentByteIndex
+        if left > LONGEST_TEXT:
+            raise RefusedElementError(f"a tag of more than {LONGEST_TEXT:,} bytes")
+        return left
 
     try:
         _require_encoding(file)
-        with file.open() as opened:
-            while chunk := opened.read(_BYTES_AT_ONCE):
-                feed(chunk)
+        waiting, left = b"", 0
+        for chunk in _chunks(file):
+            waiting += chunk
+            # The parser looks at a tag from its start whenever it gets a part of it.
+            if len(waiting) >= left:
+                left, waiting = feed(waiting), b""
+                if not file.is_seekable:
+                    file.require_moderate(elements, "elements")
                 yield from handler.found
                 handler.found.clear()
-            parser.close()
-            yield from handler.found
-            handler.found.clear()
+        feed(waiting)
+        parser.close()
+        yield from handler.found
+        handler.found.clear()
     except common.DefusedXmlException as error:
         raise ValueError(
             f"{file.label}, line {parser.getLineNumber()}: declares an entity or refers to another "
@@ -108,6 +148,10 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
         raise ValueError(
             f"{file.label}, line {error.getLineNumber()}: not well-formed XML "
             f"({error.getMessage()}). Fetch or export the file again."
+        ) from error
+    except RefusedElementError as error:
+        raise ValueError(
+            f"{file.label}, line {parser.getLineNumber()}: {error}. Take it out of the file."
         ) from error
     except _UnknownEntityError as error:
         raise ValueError(
@@ -131,6 +175,12 @@ class _UnknownEntityError(Exception):
 
 class _EncodingError(Exception):
     """A file names an encoding that cannot be read."""
+
+
+def _chunks(file: InputFile) -> Iterator[bytes]:
+    for block in file.blocks():
+        for start in range(0, len(block), _BYTES_AT_ONCE):
+            yield block[start : start + _BYTES_AT_ONCE]
 
 
 def _require_encoding(file: InputFile) -> None:

@@ -72,7 +72,7 @@ class Field:
             return value
         if not isinstance(value, str | int | float | None) or value not in self.values:
             expected = " or ".join(map(repr, self.values))
-            raise ValueError(f"{self.name} = {value!r}; expected {expected}")
+            raise ValueError(f"{self.name} = {value!r:.60}; expected {expected}")
         return self.values[value]
 
     def write(self, value: Any) -> Any:

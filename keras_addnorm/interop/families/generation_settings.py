@@ -16,7 +16,7 @@ from keras_addnorm.decoding.constraints import (
     NoRepeatNgram,
 )
 from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty, require_scores
-from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.decoding.strategy import MOST_BEAMS, Strategy
 from keras_addnorm.models import Seq2SeqConfig
 
 # When a sentence is done; theirs and ours.
@@ -40,8 +40,6 @@ _FOLLOWED: dict[str, tuple[type, ...]] = {
     "suppress_tokens": (list, tuple),
     "forced_bos_token_id": (int,),
 }
-# Each has a row of logits at every step.
-_MOST_BEAMS = 1000
 # The smallest values of those that are numbers of something.
 _LEAST: dict[str, int] = {
     "num_beams": 1,
@@ -336,7 +334,7 @@ def _require_types(values: Mapping[str, Any], vocabulary_size: int | None) -> No
             problems.append(f"{name} = {value!r:.60}; expected {_LEAST[name]} or more")
     num_beams = values.get("num_beams")
     # There are as many first tokens to begin with as the vocabulary has.
-    most_beams = min(vocabulary_size or _MOST_BEAMS, _MOST_BEAMS)
+    most_beams = min(vocabulary_size or MOST_BEAMS, MOST_BEAMS)
     if isinstance(num_beams, int) and num_beams > most_beams:
         problems.append(f"num_beams = {num_beams}; expected at most {most_beams}")
     stopping = values.get("early_stopping")

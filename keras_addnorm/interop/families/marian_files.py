@@ -216,7 +216,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
             raise ArgumentError(
                 f"'{path}' is no list of pieces.",
                 "lines such as 'piece: 5'",
-                received=f"in line {number}: {line!r}",
+                received=f"in line {number}: {line[:60]!r}",
             )
         ids[_unquoted(path, key)] = int(value)
         key = ""

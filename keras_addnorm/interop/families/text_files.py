@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from keras_addnorm.basics.text import decoded
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
 from keras_addnorm.data.byte_level_bpe import merges_of
 from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
+
+# Of settings; Python reads a few ten thousand characters of YAML a second.
+_LONGEST_YAML, _DEEPEST = 1 << 17, 50
 
 
 def only_file(folder: Path, ending: str) -> Path:
@@ -50,7 +54,9 @@ def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:
     """
     (yaml,) = require_extra("pretrained", purpose, "yaml")
     try:
-        settings = yaml.safe_load(text)
+        if len(text) > _LONGEST_YAML:
+            raise ValueError(f"it has more than {_LONGEST_YAML:,} characters")
+        settings = yaml.load(text, _loader(yaml))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"'{path}' is no YAML: {reason:.300}. Download it again.") from error
@@ -62,6 +68,25 @@ def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:
             value=settings,
         )
     return dict(settings or {})
+
+
+@functools.cache
+def _loader(yaml: Any) -> Any:
+    """Return what reads settings, and not what has no end."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+        def fetch_flow_collection_start(self, token: Any) -> None:
+            if self.flow_level >= _DEEPEST:
+                raise ValueError("it is nested too deeply")
+            super().fetch_flow_collection_start(token)
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            # A list of aliases of lists of aliases has any number of values.
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("an alias stands for a value, which has to stand there itself")
+            return super().compose_node(parent, index)
+
+    return Loader
 
 
 def require_object(value: Any, where: str) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from keras_addnorm.basics.errors import shown
 from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,
@@ -47,6 +48,9 @@ _STORAGES = {
 
 class RefusedFileError(ValueError):
     """A file asks for more than tensors and plain values, or has a format that is not read."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class _Fixed:

@@ -9,6 +9,7 @@ from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
+from keras_addnorm.runs.terminal import show
 
 _DESCRIPTION = """\
 Looks through sentence pairs before a training: counts, lengths, scripts, and what looks wrong, each
@@ -92,7 +93,7 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
 
         source, target = options.source or "en", options.target or "de"
         folder = write_example(options.example, source, target)
-        print(next_steps(folder, source, target))
+        show(next_steps(folder, source, target))
         return
 
     from keras_addnorm.runs.corpus_report import CorpusSplits, examine, write_clean
@@ -107,9 +108,9 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         reader=reader_choice(config),
     )
     report = examine(corpus)
-    print(report, flush=True)
+    show(report)
     if options.out:
-        print(write_clean(corpus, report, options.out, options.keep))
+        show(write_clean(corpus, report, options.out, options.keep))
 
 
 DATA = Command(

@@ -24,6 +24,7 @@ from keras_addnorm.runs.distillation.settings import (
 from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_flags import given, some_path
 from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import show
 from keras_addnorm.runs.toml_files import by_dotted_key, read_toml
 
 _DESCRIPTION = """\
@@ -95,7 +96,7 @@ def _run(options: argparse.Namespace, chosen: _Chosen) -> None:
 
     directory = run_directory(options)
     found = distill(*chosen, directory, verbose=verbosity())
-    print(f"\n{comparison(found)}\nOn {found.split!r}. The card: {directory.card}.")
+    show(f"\n{comparison(found)}\nOn {found.split!r}. The card: {directory.card}.")
 
 
 DISTILL = Command(

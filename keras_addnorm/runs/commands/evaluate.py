@@ -15,6 +15,7 @@ from keras_addnorm.runs.commands.run_options import (
 )
 from keras_addnorm.runs.setting_flags import some_text
 from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import show
 
 _DESCRIPTION = """\
 Translates a split of the run's data and prints BLEU and chrF with their sacreBLEU signatures. The
@@ -52,8 +53,8 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
     found = evaluate(
         run, options.split, references=options.reference, verbose=int(verbosity() == 1)
     )
-    print(table(found, config.evaluation.samples), end="\n\n")
-    print(summary(found))
+    show(f"{table(found, config.evaluation.samples)}\n")
+    show(summary(found))
 
 
 EVALUATE = Command(

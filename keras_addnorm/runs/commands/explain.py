@@ -7,7 +7,7 @@ import argparse
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.directory import RunDirectory, require_writable
 from keras_addnorm.runs.setting_flags import some_path
-from keras_addnorm.runs.terminal import StatusLine
+from keras_addnorm.runs.terminal import StatusLine, show
 
 _DESCRIPTION = """\
 Writes "Add & Norm by hand": one HTML file in which small trained models run. Type a sentence, and
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace, checked: None) -> None:
         from keras_addnorm.runs.explain import explain
 
         path = explain(options.run_dirs, options.html, sentences=options.sentence)
-    print(f"Written: {path}")
+    show(f"Written: {path}")
 
 
 EXPLAIN = Command(

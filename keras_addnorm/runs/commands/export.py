@@ -19,7 +19,7 @@ from keras_addnorm.runs.commands.run_options import (
 from keras_addnorm.runs.export import FORMATS, Format
 from keras_addnorm.runs.setting_flags import given, some_path, whole_number
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
-from keras_addnorm.runs.terminal import StatusLine
+from keras_addnorm.runs.terminal import StatusLine, show
 
 _DESCRIPTION = """\
 Writes a SavedModel that takes strings and returns strings: DIRECTORY/<version>/, ready for
@@ -125,15 +125,15 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
     run = load(options, config)
     chosen = FORMATS[options.format]
     if lost := _left_to_the_runtime(config, chosen):
-        print(
+        show(
             f"Note: with --format {options.format} the search is the runtime's, and the export "
             f"does not hold what this run asks for: {lost}. Ask the runtime for it when you "
             "translate.",
-            file=sys.stderr,
+            stream=sys.stderr,
         )
     with StatusLine.saying(f"Exporting to {options.directory} ..."):
         written = chosen.write(run, options.directory, **_own_arguments(options))
-    print(written)
+    show(written)
 
 
 EXPORT = Command(

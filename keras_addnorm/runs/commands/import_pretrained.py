@@ -13,7 +13,7 @@ from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, a
 from keras_addnorm.runs.process_startup import prepare_to_load
 from keras_addnorm.runs.setting_flags import given, some_text
 from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.runs.terminal import StatusLine
+from keras_addnorm.runs.terminal import StatusLine, show
 from keras_addnorm.runs.toml_files import parse_value
 
 _DESCRIPTION = """\
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace, settings: dict[str, Any]) -> None:
             ignored=options.ignore,
             text_prefix=options.text_prefix,
         )
-    print(summary(options.name, loaded, options.run_dir))
+    show(summary(options.name, loaded, options.run_dir))
 
 
 IMPORT = Command(

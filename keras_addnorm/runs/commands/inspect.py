@@ -17,7 +17,7 @@ from keras_addnorm.runs.directory import require_writable
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.runs.terminal import StatusLine
+from keras_addnorm.runs.terminal import StatusLine, show
 
 _DESCRIPTION = """\
 Inspects a trained model with one forward and backward pass over some sentence pairs of its own
@@ -72,9 +72,9 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         report = inspect(
             run, options.split, batch_size=options.batch_size, sentence=options.sentence
         )
-    print(report)
+    show(report)
     for path in write(report, run, html=options.html, json_file=options.json):
-        print(f"Written: {path}")
+        show(f"Written: {path}")
 
 
 INSPECT = Command(

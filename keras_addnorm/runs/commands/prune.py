@@ -15,7 +15,7 @@ from keras_addnorm.runs.commands.run_options import (
 )
 from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.runs.terminal import StatusLine
+from keras_addnorm.runs.terminal import StatusLine, show
 
 _DESCRIPTION = """\
 Leaves sublayers out of a trained model and prints what each of them costs by itself, and what all
@@ -59,9 +59,9 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
     run = load(options, config)
     with StatusLine.saying("Measuring the model, with and without each sublayer ..."):
         result = prune(run, options.sublayers, split=options.split, pairs=options.pairs)
-    print(result)
+    show(result)
     if options.save is not None:
-        print(f"Written: {save(result.model, run, options.save)}")
+        show(f"Written: {save(result.model, run, options.save)}")
 
 
 PRUNE = Command(

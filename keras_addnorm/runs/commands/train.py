@@ -18,6 +18,7 @@ from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_flags import given, some_path
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
+from keras_addnorm.runs.terminal import show
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml
 
 _DESCRIPTION = """\
@@ -95,7 +96,7 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
 
     directory = run_directory(options)
     train(config, directory, verbose=verbosity())
-    print(f"Done. Weights: {directory.weights()}. Log: {directory.log}, {directory.curves}.")
+    show(f"Done. Weights: {directory.weights()}. Log: {directory.log}, {directory.curves}.")
 
 
 TRAIN = Command(

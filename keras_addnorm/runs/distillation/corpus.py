@@ -14,6 +14,7 @@ from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data.line_report import LineChecker
 from keras_addnorm.data.readers import InputFile
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs.directory import write_text
@@ -65,6 +66,8 @@ def _lines(name: str) -> Iterator[str]:
     file = InputFile(Path(name))
     file.refuse_wide_encoding()
     for number, line in enumerate(file.lines(), 1):
+        if len(line) > LONGEST_TEXT:
+            continue  # As any text that is too long; it was cut, maybe within a character.
         try:
             text = line.decode("utf-8").strip()
         except UnicodeDecodeError as error:

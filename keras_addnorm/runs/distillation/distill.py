@@ -53,6 +53,7 @@ from keras_addnorm.runs.distillation.teacher import (
 from keras_addnorm.runs.errors import as_user_errors, system_errors_as_user_errors
 from keras_addnorm.runs.portions import Portions, fill_in_processes
 from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import show
 from keras_addnorm.runs.text_data import (
     keep_standard_input,
     load_pairs,
@@ -74,7 +75,7 @@ def distill(
     distillation: DistillationConfig,
     directory: str | Path | RunDirectory,
     *,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = show,
     verbose: int | str = "auto",
 ) -> Distilled:
     """Makes a student of a teacher, or goes on where an earlier call was stopped.

@@ -22,6 +22,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.serving.errors import CODES, NOT_FINITE, ServingError
 
 Arrays = dict[str, np.ndarray]
@@ -212,7 +213,7 @@ class LoadedVersion:
 def _note(card: Path) -> str:
     """The note of a card; none where there is no card, or another program's."""
     try:
-        found = json.loads(card.read_bytes())
+        found = json.loads(to_file(card).read_bytes())
     except (OSError, ValueError):
         return ""
     note = found.get("note") if isinstance(found, dict) else None

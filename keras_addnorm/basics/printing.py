@@ -1,0 +1,69 @@
+"""What a terminal, a log or a message may show of texts that come from outside."""
+
+from __future__ import annotations
+
+import re
+
+_LONGEST_MESSAGE = 2000
+_START_OF_MESSAGE, _END_OF_MESSAGE = 1500, 400
+# Control characters, halves of surrogate pairs, Unicode's line ends, and what turns the direction
+# of all that follows.
+_FOLLOWED = "\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROL = re.compile(f"[{_FOLLOWED}]")
+_CONTROL_WITHIN_LINES = re.compile(f"(?![\t\n])[{_FOLLOWED}]")
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes for characters that a terminal would follow.
+
+    Args:
+        text: A text or the name of a file; its lines and tabs are escaped as well.
+
+    Returns:
+        The text to be shown.
+
+    Example:
+        >>> print(printable("a\tb\x1b[2J.tsv"))
+        a\tb\x1b[2J.tsv
+    """
+    return _CONTROL.sub(_escaped, text)
+
+
+def printable_lines(text: str) -> str:
+    r"""Return a text with such escapes, whose lines and tabs stay.
+
+    Args:
+        text: Lines that are to be shown.
+
+    Returns:
+        The lines.
+
+    Example:
+        >>> print(printable_lines("a\n\x1b[2Jb"))
+        a
+        \x1b[2Jb
+    """
+    return _CONTROL_WITHIN_LINES.sub(_escaped, text)
+
+
+def shortened(text: str) -> str:
+    """Return a message without its middle, if it is so long that nobody would read it.
+
+    Args:
+        text: A message, which may repeat a part of a file.
+
+    Returns:
+        Its beginning and its end, where it says what to do.
+
+    Example:
+        >>> len(shortened("x" * 10**6)) < 2000
+        True
+    """
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    start, end = text[:_START_OF_MESSAGE], text[-_END_OF_MESSAGE:]
+    return f"{start} [... {len(text) - len(start) - len(end):,} characters ...] {end}"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
