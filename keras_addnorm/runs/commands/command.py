@@ -14,6 +14,16 @@ def nothing_to_check(options: argparse.Namespace) -> None:
     """Checks nothing."""
 
 
+def never(options: argparse.Namespace) -> bool:
+    """Says of a command that it begins anew."""
+    return False
+
+
+def always(options: argparse.Namespace) -> bool:
+    """Says of a command that it goes on."""
+    return True
+
+
 @dataclass(frozen=True)
 class Command:
     """A command.
@@ -26,7 +36,7 @@ class Command:
         check: Refuses what can be refused before Keras is imported.
         prepare: Prepares the process after the check.
         usage: Its arguments in a line.
-        resumes: Whether the same command goes on where it was stopped.
+        resumes: Whether the same command goes on where it was stopped, as it was given.
     """
 
     summary: str
@@ -36,4 +46,4 @@ class Command:
     check: Callable[[argparse.Namespace], Any] = nothing_to_check
     prepare: Callable[[], None] = prepare_for_keras
     usage: str = "[options]"
-    resumes: bool = False
+    resumes: Callable[[argparse.Namespace], bool] = never
