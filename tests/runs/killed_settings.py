@@ -1,6 +1,6 @@
 """Trains runs of several settings, each whole, and once more killed in mid-training and resumed.
 
-Run as a program: `killed_settings.py CORPUS FOLDER NAME`. Prints how each process has ended.
+Run as a program: `killed_settings.py CORPUS FOLDER [NAME ...]`. Prints how each process has ended.
 """
 
 import json
@@ -25,22 +25,23 @@ SETTINGS = {
 }
 
 
-def main(corpus, folder, name):
+def main(corpus, folder, *names):
     folder = Path(folder)
 
     def end(run, changes, prepare=lambda: None):
         files = corpus, folder / run, folder / f"{run}.txt"
-        places = {
-            key: str(folder / "base") if value == "base" else value
-            for key, value in changes.items()
-        }
+        base = str(folder / "base")
+        places = {key: base if value == "base" else value for key, value in changes.items()}
         return in_child(prepare, *files, places)
 
     ends = {"base": end("base", BASE)}
-    changes = SETTINGS[name]
-    ends["whole"] = end(f"{name}-whole", changes)
-    ends["killed"] = end(f"{name}-killed", changes, lambda: after_batch(1, 3))
-    ends["finished"] = end(f"{name}-killed", changes)
+    for name in names or SETTINGS:
+        changes = SETTINGS[name]
+        ends[name] = [
+            end(f"{name}-whole", changes),
+            end(f"{name}-killed", changes, lambda: after_batch(1, 3)),
+            end(f"{name}-killed", changes),
+        ]
     print(json.dumps(ends))
 
 

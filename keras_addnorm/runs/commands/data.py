@@ -96,6 +96,7 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         return
 
     from keras_addnorm.runs.corpus_report import CorpusSplits, examine, write_clean
+    from keras_addnorm.runs.forked_map import usable_cores
     from keras_addnorm.runs.text_data import reader_choice
 
     corpus = CorpusSplits.opened(
@@ -106,10 +107,11 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         max_chars=options.max_chars,
         reader=reader_choice(config),
     )
-    report = examine(corpus)
+    cores = usable_cores()
+    report = examine(corpus, cores)
     print(report, flush=True)
     if options.out:
-        print(write_clean(corpus, report, options.out, options.keep))
+        print(write_clean(corpus, report, options.out, options.keep, cores))
 
 
 DATA = Command(
