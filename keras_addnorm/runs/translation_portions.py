@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.locks import alone, lock_soon
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
@@ -59,19 +60,20 @@ class RunTranslator:
     n_best: int = 1
     languages: Mapping[str, Any] = field(default_factory=dict)
 
-    def made_from(self) -> dict[str, Any]:
-        """All that its translations depend on beside the texts."""
+    @functools.cached_property
+    def _digest(self) -> str:
         from keras_addnorm.runs.trained_run import digest_of_run
 
-        self.directory.check(self.directory.weights(), self.directory.model)
         with as_user_errors():
-            model = digest_of_run(self.directory, self.config)
-        # Sums are rounded otherwise in batches of another size.
-        batch_size = self.config.evaluation.batch_size
+            return digest_of_run(self.directory, self.config)
+
+    def made_from(self) -> dict[str, Any]:
+        """All that its translations depend on beside the texts."""
         return {
-            "run": model,
+            "run": self._digest,
             "n_best": self.n_best,
-            "batch_size": batch_size,
+            # Sums are rounded otherwise in batches of another size.
+            "batch_size": self.config.evaluation.batch_size,
             "languages": dict(self.languages),
         }
 
@@ -81,6 +83,7 @@ class RunTranslator:
         return translate_with_run, {
             "run": str(self.directory.path),
             "verify": self.directory.verify,
+            "digest": self._digest,
             "search": dataclasses.asdict(self.config.evaluation),
             "n_best": self.n_best,
             "languages": dict(self.languages),
@@ -166,10 +169,10 @@ def in_portions(
     """
     with as_user_errors():
         place, held = _place(folder, texts, translator, say)
+    total = len(Rows(place / _TEXTS))
+    size = TEXTS_IN_PORTION if total >= _MANY else _SMALL_PORTION
+    portions = Portions[str](place, total, size)
     try:
-        rows = Rows(place / _TEXTS)
-        size = TEXTS_IN_PORTION if len(rows) >= _MANY else _SMALL_PORTION
-        portions = Portions[str](place, len(rows), size)
         if before := portions.count_done():
             going_on(before)
         if not portions.has(shard):
@@ -177,14 +180,19 @@ def in_portions(
             job |= {"texts": str(place / _TEXTS), "folder": str(place), "size": size}
             with as_user_errors(), filling(portions, say) as done:
                 fill_in_processes(function, job, portions, processes, done, shard)
-    finally:
+    except BaseException:
         os.close(held)
+        if not portions.count_done():
+            _remove_idle(folder, [place])
+        raise
+    os.close(held)
     with alone(folder):
         # Another shard may have made the output meanwhile.
         is_whole = place.exists() and portions.is_full
         yield portions if is_whole else None
         if is_whole:
-            _remove_idle(folder)
+            # What was made from something else, too.
+            _remove_idle(folder, folder.iterdir())
 
 
 def _place(
@@ -246,9 +254,9 @@ def _is_idle(folder: Path) -> bool:
     return False
 
 
-def _remove_idle(folder: Path) -> None:
-    """Removes all that no process holds, whatever it was made from."""
-    for place in folder.iterdir():
+def _remove_idle(folder: Path, places: Iterable[Path]) -> None:
+    """Removes those places that no process holds, and the folder if nothing is left in it."""
+    for place in places:
         if _is_idle(place):
             shutil.rmtree(place, ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -258,6 +266,7 @@ def _remove_idle(folder: Path) -> None:
 def translate_with_run(
     run: str,
     verify: bool,
+    digest: str,
     search: Mapping[str, Any],
     n_best: int,
     languages: Mapping[str, Any],
@@ -267,13 +276,20 @@ def translate_with_run(
     share: Sequence[int],
     done: Callable[[], object] = lambda: None,
 ) -> None:
-    """Translates a share of texts with a run."""
-    from keras_addnorm.runs.trained_run import load_run
+    """Translates a share of texts with a run, which has to be the one of that digest."""
+    from keras_addnorm.runs.trained_run import digest_of_run, load_run
     from keras_addnorm.runs.translate import n_best_translations
 
     found = load_run(RunDirectory(run, verify=verify))
     changes = {f"evaluation.{name}": value for name, value in search.items()}
     found = dataclasses.replace(found, config=found.config.replace(changes))
+    # A training may go on beside this command.
+    if digest_of_run(found.directory, found.config) != digest:
+        raise UserError(
+            f"The run {run!r} has other weights than a moment ago: it is being trained. Wait for "
+            "the training, or translate with a copy of the run or an export. The same command "
+            "begins anew with the weights that are there now."
+        )
     _fill(
         lambda batch: n_best_translations(found, batch, n_best, **languages),
         found.config.evaluation.batch_size,

@@ -67,7 +67,7 @@ def replaced(server, name, function):
     """Puts a function in the place of a signature's."""
     signatures = server.service.versions.current.signatures
     original = signatures[name]
-    signatures[name] = dataclasses.replace(original, function=function, function_beside=None)
+    signatures[name] = dataclasses.replace(original, function=function)
     try:
         yield
     finally:
@@ -580,25 +580,3 @@ def test_what_pieces_are_made_of_is_given_back_at_once():
 
     asyncio.run(read_one())
     assert ended == [True]
-
-
-def test_who_has_gone_is_not_computed_further(server):
-    came, go = threading.Semaphore(0), threading.Event()
-
-    def wait(texts):
-        came.release()
-        assert go.wait(60)
-        return {"translations": texts, "scores": np.zeros(len(texts), np.float32)}
-
-    texts = ["a"] * ROWS  # several portions
-    body = json.dumps({"inputs": {"texts": texts}}).encode()
-    head = f"POST /v1/models/shouter:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}"
-    with replaced(server, "serving_default", wait):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-            connection.sendall(f"{head}\r\n\r\n".encode() + body)
-            assert came.acquire(timeout=60)
-        until(lambda: server.service.held.total == 0)
-        go.set()
-        assert predict(server, ["b"])[0] == 200  # the only worker is free
-        assert came.acquire(timeout=60)  # of this one
-        assert not came.acquire(blocking=False)

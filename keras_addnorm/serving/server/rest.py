@@ -8,7 +8,7 @@ import json
 import re
 import urllib.parse
 import zlib
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from google.protobuf import json_format, message
@@ -25,7 +25,6 @@ from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.held_bytes import Holding
 from keras_addnorm.serving.server.json_tensors import PredictBody, answer
 from keras_addnorm.serving.server.limits import LARGE, are_large
-from keras_addnorm.serving.server.loaded_version import Arrays
 from keras_addnorm.serving.server.metrics import Observed
 from keras_addnorm.serving.server.page import Page
 from keras_addnorm.serving.server.service import Service, find_signature
@@ -118,21 +117,6 @@ class _OneLength:
             await self._app(scope, receive, send)
 
 
-async def _while_there(request: Request, answer: Coroutine[None, None, Arrays]) -> Arrays:
-    """Waits for an answer as long as there is a client: a large request may take minutes."""
-    work = asyncio.ensure_future(answer)
-    # Behind the body there is one message, which says that the connection is lost.
-    gone = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise ServingError("CANCELLED", "The client has gone.")
-        return work.result()
-    finally:
-        work.cancel()
-        gone.cancel()
-
-
 class _InPieces(StreamingResponse):
     """An answer that is made as it is read."""
 
@@ -218,11 +202,8 @@ class _Handlers:
         del body
         loaded = self._service.versions.find(name, number)
         signature = find_signature(loaded, parsed.signature_name, "INVALID_ARGUMENT")
-        outputs = await _while_there(
-            request,
-            self._service.predict(
-                observed, signature, lambda: convert.run(size, parsed.tensors, signature), holding
-            ),
+        outputs = await self._service.predict(
+            observed, signature, lambda: convert.run(size, parsed.tensors, signature), holding
         )
         pieces = answer(outputs, is_row_format=parsed.is_row_format)
         if are_large(outputs):
