@@ -68,7 +68,7 @@ def text_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def require_writable(path: str | Path) -> None:
-    """Raises a `UserError` unless a file, which need not exist, can be written."""
+    """Raises a `UserError` unless a file or a new folder can be written at a path."""
     path = to_path(path)
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")

@@ -7,6 +7,7 @@ import argparse
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.directory import require_writable
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
 
@@ -79,6 +80,8 @@ def _check(options: argparse.Namespace) -> RunConfig:
         )
     if options.out and options.out.exists():
         raise UserError(f"{str(options.out)!r} exists already. Choose another folder for --out.")
+    if options.out:
+        require_writable(options.out)
     return RunConfig.from_dict(given(options))
 
 
