@@ -141,6 +141,7 @@ def evaluate_in_portions(
     Raises:
         UserError: As `evaluate` does.
     """
+    directory.weights()  # Before the texts are read.
     texts = _Texts.read(directory, config, split, references)
     started = time.perf_counter()
     before: list[int] = []
@@ -155,7 +156,8 @@ def evaluate_in_portions(
     ) as portions:
         if portions is None:
             return None
-        translations = [best[0] for best, *_ in portions]
+        with as_user_errors():
+            translations = [best[0] for best, *_ in portions]
         # Of what others, or an earlier call, have translated the time is not known.
         is_alone = shard == WHOLE and not before
         seconds = time.perf_counter() - started if is_alone else None

@@ -37,6 +37,7 @@ from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.settings import RunConfig
 
 _TEXTS = "texts.jsonl"
+_DIGITS = 32  # of the name of a folder of portions; one without a name yet has fewer
 # Fewer texts are divided into smaller portions, so that several processes have some.
 _SMALL_PORTION = TEXTS_IN_PORTION // 4
 _MANY = 16 * TEXTS_IN_PORTION
@@ -212,14 +213,14 @@ def _place(
     try:
         made_from = {"texts": write_rows(new / _TEXTS, texts), **translator.made_from()}
         text = json.dumps(made_from, sort_keys=True)
-        place = folder / hashlib.sha256(text.encode()).hexdigest()[:32]
+        place = folder / hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
         with alone(folder):
             if place.exists():
                 known = _hold(place)
                 os.close(held)
                 held = known
                 return place, held
-            if any(_is_idle(other) for other in folder.iterdir() if other != new):
+            if any(len(one.name) == _DIGITS and _is_idle(one) for one in folder.iterdir()):
                 say(
                     f"In {str(folder)!r} are translations of other texts, by another model or with "
                     "other settings: these begin anew."
