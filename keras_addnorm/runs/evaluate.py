@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import time
@@ -37,7 +38,8 @@ class Evaluation:
         exact_match: Percentage of translations equal to their reference.
         more_references: Further lists of references, each with one for every translation.
         empty: How many of the pairs have an empty side; they are counted in the scores, too.
-        seconds: Time that the translation took, compilation included; `None` if it was divided.
+        seconds: Time that the translation took, compilation included, and in portions loading, too;
+            `None` if it was divided.
     """
 
     split: str
@@ -163,6 +165,8 @@ def evaluate_in_portions(
         seconds = time.perf_counter() - started if is_alone else None
         found = texts.scored(translations, config, seconds)
         _write(directory, config, found)
+    with contextlib.suppress(OSError):  # Another split may be in it.
+        directory.evaluation.rmdir()
     return found
 
 
