@@ -99,7 +99,8 @@ class Scheduler:
         answer = asyncio.get_running_loop().create_future()
         work = _Work(signature, inputs, _rows(signature, inputs), bytes_of(inputs), answer)
         self._waiting.add(work)
-        limit = self._settings.timeout * self._enqueue(work)
+        count = self._enqueue(work)
+        limit = self._settings.timeout * count
         if timeout is not None:
             limit = min(limit, timeout)
         try:
@@ -107,8 +108,10 @@ class Scheduler:
             async with asyncio.timeout(limit):
                 return await answer
         except TimeoutError:
+            hint = f" It has {count} portions, computed in turns: send it in parts."
             raise ServingError(
-                "DEADLINE_EXCEEDED", f"The request was not answered within {limit:.3g} seconds."
+                "DEADLINE_EXCEEDED",
+                f"The request was not answered within {limit:.3g} seconds.{hint * (count > 1)}",
             ) from None
         finally:
             self._waiting.discard(work)
