@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _show_each_line_at_once()
                 with garbage_collection_paused(), StatusLine.saying("Starting TensorFlow ..."):
                     command.prepare()
-            heard = _sigterm_stops() if command.resumes else contextlib.nullcontext()
+            heard = _sigterm_stops() if command.resumes(options) else contextlib.nullcontext()
             with heard, system_errors_as_user_errors():
                 command.run(options, checked)
         finally:
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"keras-addnorm: {error.renamed(flags_by_name(options))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        if hasattr(options, "command") and options.command.resumes:
+        if hasattr(options, "command") and options.command.resumes(options):
             said = "Stopped. What is written is whole, and the same command goes on from there."
             print(f"\n{said}", file=sys.stderr)
         return getattr(stop, "exit_status", 130)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from keras_addnorm.basics.argument_checks import to_path
+
+_SECONDS_BETWEEN_TRIES = 0.05
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:
@@ -25,6 +28,25 @@ def lock(descriptor: int, *, wait: bool = True) -> bool:
     except OSError:
         return False
     return True
+
+
+def lock_soon(descriptor: int, seconds: float) -> bool:
+    """Locks an open file or folder as `lock` does, and waits so long for a process that ends.
+
+    False means that another process has it; where the file system has no locks, all have it.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_SECONDS_BETWEEN_TRIES)
+        except OSError:
+            return True
+        else:
+            return True
 
 
 @contextlib.contextmanager

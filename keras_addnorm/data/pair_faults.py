@@ -110,13 +110,21 @@ class OtherPairs:
     Attributes:
         held_out: The validation and test pairs.
         seen: Hashes of the pairs before it: the texts themselves need not be in memory.
+        is_known_as_repeated: Whether it has come before, where somebody else remembers that.
     """
 
     held_out: HeldOutTexts = field(default_factory=lambda: HeldOutTexts(()))
     seen: set[int] = field(default_factory=set)
+    is_known_as_repeated: bool | None = None
+
+    def knowing(self, is_repeated: bool) -> OtherPairs:
+        """The same others, of a pair of which it is known whether it has come before."""
+        return OtherPairs(self.held_out, self.seen, is_repeated)
 
     def is_repeated(self, pair: tuple[str, str]) -> bool:
         """Whether the same pair has come before; it is remembered."""
+        if self.is_known_as_repeated is not None:
+            return self.is_known_as_repeated
         key = hash(pair)
         if key in self.seen:
             return True
@@ -213,20 +221,31 @@ class FaultCounter:
         self._counts: Counter[str] = Counter()
         self._first_with: dict[PairFeatures, tuple[str, tuple[str, str]]] = {}
 
-    def add(self, pair: tuple[str, str], place: str = "") -> None:
+    def add(self, pair: tuple[str, str], place: str = "", others: OtherPairs | None = None) -> None:
         """Looks at a pair.
 
         Args:
             pair: The texts.
             place: Where it stands.
+            others: What this one is compared with, if that is not the same for all.
         """
+        others = others or self._others
         features = pair_features(*pair)
         self.features[features] += 1
         self._first_with.setdefault(features, (place, pair))
         for name, fault in FAULTS.items():
-            if isinstance(fault, Fault) and fault.has(pair, self._others):
+            if isinstance(fault, Fault) and fault.has(pair, others):
                 self._counts[name] += 1
                 self.first.setdefault(name, (place, pair))
+
+    def add_all(self, later: FaultCounter) -> None:
+        """Adds what another one has counted of the pairs behind those of this one."""
+        self.features.update(later.features)
+        self._counts.update(later._counts)
+        for name, found in later.first.items():
+            self.first.setdefault(name, found)
+        for features, pair in later._first_with.items():
+            self._first_with.setdefault(features, pair)
 
     def watch(self, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """The same pairs, each of which is looked at when it is read."""

@@ -28,8 +28,9 @@ from keras_addnorm.data.pair_faults import (
 )
 from keras_addnorm.data.readers import InputFile
 from keras_addnorm.data.request import ReaderChoice, Request
-from keras_addnorm.data.translation_set import Split, TranslationSet
+from keras_addnorm.data.translation_set import PlacedPair, Split, TranslationSet
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.forked_map import map_in_order
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 
 _TRAINING, _VALIDATION = "train", "validation"
@@ -59,6 +60,12 @@ class SideReport:
         self.characters += len(text)
         self.words += len(text.split())
         self.longest = max(self.longest, len(text))
+
+    def add_all(self, later: SideReport) -> None:
+        """Counts the texts of another report."""
+        self.characters += later.characters
+        self.words += later.words
+        self.longest = max(self.longest, later.longest)
 
 
 @dataclass
@@ -199,30 +206,47 @@ class CorpusSplits:
         return OtherPairs(HeldOutTexts(pair.texts for split in splits for pair in split.placed()))
 
 
-def examine(corpus: CorpusSplits) -> CorpusReport:
-    """Reads all pairs once, and the held-out ones twice."""
+def examine(corpus: CorpusSplits, processes: int = 1) -> CorpusReport:
+    """Reads all pairs once, and the held-out ones twice; several processes look at them."""
     with as_user_errors():
         splits = []
         if corpus.training:
-            splits.append(_examine_split(_TRAINING, corpus.training, corpus, corpus.other_pairs()))
+            others = corpus.other_pairs()
+            splits.append(_examine_split(_TRAINING, corpus.training, corpus, others, processes))
         # Against themselves these would all be held out.
         splits += [
-            _examine_split(name, parts, corpus, OtherPairs())
+            _examine_split(name, parts, corpus, OtherPairs(), processes)
             for name, parts in corpus.held_out.items()
         ]
     return CorpusReport(splits, corpus.notes)
 
 
 def _examine_split(
-    name: str, parts: Sequence[Split], corpus: CorpusSplits, others: OtherPairs
+    name: str,
+    parts: Sequence[Split],
+    corpus: CorpusSplits,
+    others: OtherPairs,
+    processes: int,
 ) -> SplitReport:
-    counter = FaultCounter(others)
-    sides = SideReport(corpus.source), SideReport(corpus.target)
-    for part in parts:
-        for pair in part.placed():
-            counter.add(pair.texts, pair.place)
-            for side, text in zip(sides, pair.texts, strict=True):
+    def empty() -> tuple[FaultCounter, SideReport, SideReport]:
+        return FaultCounter(OtherPairs()), SideReport(corpus.source), SideReport(corpus.target)
+
+    def look_at(chunk: _Chunk) -> tuple[FaultCounter, SideReport, SideReport]:
+        found = empty()
+        for pair, is_repeated in chunk:
+            found[0].add(pair.texts, pair.place, known[is_repeated])
+            for side, text in zip(found[1:], pair.texts, strict=True):
                 side.add(text)
+        return found
+
+    known = others.knowing(False), others.knowing(True)
+    counter, *sides = empty()
+    for _, (counts_of_chunk, *sides_of_chunk) in map_in_order(
+        look_at, _chunks(parts, others), processes
+    ):
+        counter.add_all(counts_of_chunk)
+        for side, later in zip(sides, sides_of_chunk, strict=True):
+            side.add_all(later)
     counts = counter.counts()
     for index, side in enumerate(sides):
         for features, count in counter.features.items():
@@ -230,8 +254,26 @@ def _examine_split(
                 side.scripts[features.scripts[index]] += count
     lines = _sum(name, parts)
     return SplitReport(
-        name, lines, sides, counts, counter.first, CorpusStatistics.of(counter.features)
+        name,
+        lines,
+        (sides[0], sides[1]),
+        counts,
+        counter.first,
+        CorpusStatistics.of(counter.features),
     )
+
+
+# Pairs, and whether each has come before: that takes all pairs before it, and so one process.
+_Chunk = list[tuple[PlacedPair, bool]]
+_PAIRS_IN_CHUNK = 4096
+
+
+def _chunks(parts: Iterable[Split], others: OtherPairs) -> Iterator[_Chunk]:
+    pairs = (pair for part in parts for pair in part.placed())
+    while chunk := [
+        (pair, others.is_repeated(pair.texts)) for pair in itertools.islice(pairs, _PAIRS_IN_CHUNK)
+    ]:
+        yield chunk
 
 
 def _sum(name: str, parts: Sequence[Split]) -> LineReport:
@@ -258,7 +300,11 @@ def require_faults(names: Iterable[str]) -> None:
 
 
 def write_clean(
-    corpus: CorpusSplits, report: CorpusReport, folder: str | Path, keep: Sequence[str] = ()
+    corpus: CorpusSplits,
+    report: CorpusReport,
+    folder: str | Path,
+    keep: Sequence[str] = (),
+    processes: int = 1,
 ) -> str:
     """Writes a folder of parallel text without the training pairs that have a fault.
 
@@ -273,7 +319,7 @@ def write_clean(
     with as_user_errors(), atomic_folder(folder) as temporary:
         if corpus.training:
             statistics = next(one.statistics for one in report.splits if one.name == _TRAINING)
-            said.append(_write_training(corpus, statistics, temporary, keep))
+            said.append(_write_training(corpus, statistics, temporary, keep, processes))
         stems: list[str] = []
         for name, parts in corpus.held_out.items():
             stem = _stem(name, stems)
@@ -286,26 +332,40 @@ def write_clean(
 
 
 def _write_training(
-    corpus: CorpusSplits, statistics: CorpusStatistics, folder: Path, keep: Sequence[str]
+    corpus: CorpusSplits,
+    statistics: CorpusStatistics,
+    folder: Path,
+    keep: Sequence[str],
+    processes: int,
 ) -> str:
     others = corpus.other_pairs()
+    known = others.knowing(False), others.knowing(True)
     dropped: Counter[str] = Counter()
     total = 0
 
+    def first_faults(chunk: _Chunk) -> list[str | None]:
+        return [
+            next(
+                (
+                    name
+                    for name in spoiling_faults(pair.texts, known[is_repeated], statistics)
+                    if name not in keep
+                ),
+                None,
+            )
+            for pair, is_repeated in chunk
+        ]
+
     def clean() -> Iterator[tuple[str, str]]:
         nonlocal total
-        for split in corpus.training:
-            for pair in split.placed():
-                total += 1
-                faults = [
-                    name
-                    for name in spoiling_faults(pair.texts, others, statistics)
-                    if name not in keep
-                ]
-                if faults:
-                    dropped[faults[0]] += 1
-                else:
+        chunks = _chunks(corpus.training, others)
+        for chunk, faults in map_in_order(first_faults, chunks, processes):
+            total += len(chunk)
+            for (pair, _), fault in zip(chunk, faults, strict=True):
+                if fault is None:
                     yield pair.texts
+                else:
+                    dropped[fault] += 1
 
     count = _write(clean(), folder, _TRAINING, corpus)
     if not count:

@@ -68,7 +68,7 @@ def text_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def require_writable(path: str | Path) -> None:
-    """Raises a `UserError` unless a file, which need not exist, can be written."""
+    """Raises a `UserError` unless a file or a new folder can be written at a path."""
     path = to_path(path)
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
@@ -111,6 +111,7 @@ class RunDirectory:
     | `alignments.txt` | links between the pieces of the training pairs, for `guided_alignment` |
     | `lexicon.npz` | translations of single tokens, for `evaluation.shortlist` |
     | `scores.json`, `translations.txt` | what `evaluate` found |
+    | `evaluation/` | translations of `evaluate`, until all are there |
     | `standard_input` | the sentence pairs, if they came from there |
     | `distillation/` | of a student: what its teacher said, and the text that came of it |
     | `eight_bits/` | of a student: a run of its own, fine-tuned with weights of eight bits |
@@ -149,6 +150,7 @@ class RunDirectory:
     curves = _Place("curves.png")
     scores = _Place("scores.json")
     translations = _Place("translations.txt")
+    evaluation = _Place("evaluation")
 
     def __init__(self, path: str | Path, *, verify: bool = True) -> None:
         self.path = to_path(path)

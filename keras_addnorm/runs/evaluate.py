@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data.readers import InputFile
-from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.settings import SEARCH_SETTINGS
+from keras_addnorm.runs.portions import WHOLE, Share
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.runs.translate import translate_texts
+from keras_addnorm.runs.translation_portions import RunTranslator, in_portions
 from keras_addnorm.training import Scores, evaluate_translations
 
 
@@ -34,7 +38,8 @@ class Evaluation:
         exact_match: Percentage of translations equal to their reference.
         more_references: Further lists of references, each with one for every translation.
         empty: How many of the pairs have an empty side; they are counted in the scores, too.
-        seconds: Time that the translation took, compilation included.
+        seconds: Time that the translation took, compilation included, and in portions loading, too;
+            `None` if it was divided.
     """
 
     split: str
@@ -44,7 +49,7 @@ class Evaluation:
     cased: Scores
     lowercase: Scores
     exact_match: float
-    seconds: float
+    seconds: float | None
     empty: int = 0
     more_references: Sequence[Sequence[str]] = ()
 
@@ -56,7 +61,7 @@ class Evaluation:
             "exact_match": self.exact_match,
             "sentences": len(self.translations),
             "empty": self.empty,
-            "seconds": round(self.seconds, 2),
+            "seconds": None if self.seconds is None else round(self.seconds, 2),
         }
 
 
@@ -102,40 +107,119 @@ def evaluate(
     Raises:
         UserError: If the split does not exist or is empty, or there is no reference for each pair.
     """
-    run.directory.read_scores()  # Others are added to them: they are whole, or it is said now.
-    sources, first = load_texts(run.config, split, keep_every_pair=True)
-    more = [_further_references(run, split, name, first) for name in references]
-    score = functools.partial(
-        evaluate_translations,
-        language=run.config.target,
-        tokenizer=run.config.evaluation.bleu_tokenizer,
-    )
+    texts = _Texts.read(run.directory, run.config, split, references)
     started = time.perf_counter()
-    translations = [text for text, _ in translate_texts(run, sources, verbose=verbose)]
-    found = Evaluation(
-        split=split,
-        sources=sources,
-        references=first,
-        translations=translations,
-        cased=score(translations, [first, *more]),
-        lowercase=score(translations, [first, *more], lowercase=True),
-        exact_match=exact_match(translations, first, *more),
-        seconds=time.perf_counter() - started,
-        empty=sum(not all(pair) for pair in zip(sources, first, strict=True)),
-        more_references=more,
-    )
-    _write(run, found)
+    translations = [text for text, _ in translate_texts(run, texts.sources, verbose=verbose)]
+    found = texts.scored(translations, run.config, time.perf_counter() - started)
+    _write(run.directory, run.config, found)
     return found
 
 
-def _further_references(run: TrainedRun, split: str, name: str, first: Sequence[str]) -> list[str]:
+def evaluate_in_portions(
+    directory: RunDirectory,
+    config: RunConfig,
+    split: str = "test",
+    *,
+    references: Sequence[str] = (),
+    processes: int = 1,
+    shard: Share = WHOLE,
+    say: Callable[[str], None],
+) -> Evaluation | None:
+    """Does what `evaluate` does, and goes on where an earlier call was killed.
+
+    Args:
+        directory: The run's directory, in whose `evaluation/` the translations are until all are
+            there.
+        config: Its configuration, with the search that is asked for.
+        split: As for `evaluate`.
+        references: As for `evaluate`.
+        processes: The number of processes that translate.
+        shard: The part of the pairs that this call translates.
+        say: Takes lines for the user, such as how far it is.
+
+    Returns:
+        Translations and scores; `None` while the pairs of other shards are missing.
+
+    Raises:
+        UserError: As `evaluate` does.
+    """
+    directory.weights()  # Before the texts are read.
+    texts = _Texts.read(directory, config, split, references)
+    started = time.perf_counter()
+    before: list[int] = []
+    with in_portions(
+        directory.evaluation / (re.sub(r"\W+", "_", split)[:60] or "_"),
+        texts.sources,
+        RunTranslator(directory, config),
+        processes=processes,
+        shard=shard,
+        say=say,
+        going_on=before.append,
+    ) as portions:
+        if portions is None:
+            return None
+        with as_user_errors():
+            translations = [best[0] for best, *_ in portions]
+        # Of what others, or an earlier call, have translated the time is not known.
+        is_alone = shard == WHOLE and not before
+        seconds = time.perf_counter() - started if is_alone else None
+        found = texts.scored(translations, config, seconds)
+        _write(directory, config, found)
+    with contextlib.suppress(OSError):  # Another split may be in it.
+        directory.evaluation.rmdir()
+    return found
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """A split with its references."""
+
+    split: str
+    sources: list[str]
+    references: list[list[str]]
+
+    @classmethod
+    def read(
+        cls, directory: RunDirectory, config: RunConfig, split: str, references: Sequence[str]
+    ) -> _Texts:
+        directory.read_scores()  # Others are added to them: they are whole, or it is said now.
+        sources, first = load_texts(config, split, keep_every_pair=True)
+        more = [_further_references(config, split, name, first) for name in references]
+        return cls(split, sources, [first, *more])
+
+    def scored(
+        self, translations: list[str], config: RunConfig, seconds: float | None
+    ) -> Evaluation:
+        score = functools.partial(
+            evaluate_translations,
+            language=config.target,
+            tokenizer=config.evaluation.bleu_tokenizer,
+        )
+        first, *more = self.references
+        return Evaluation(
+            split=self.split,
+            sources=self.sources,
+            references=first,
+            translations=translations,
+            cased=score(translations, self.references),
+            lowercase=score(translations, self.references, lowercase=True),
+            exact_match=exact_match(translations, first, *more),
+            seconds=seconds,
+            empty=sum(not all(pair) for pair in zip(self.sources, first, strict=True)),
+            more_references=more,
+        )
+
+
+def _further_references(
+    config: RunConfig, split: str, name: str, first: Sequence[str]
+) -> list[str]:
     """Return the references of a file, or of another column."""
     path = Path(name)
     if path.is_file():
         with as_user_errors():
             lines = [line.decode("utf-8").strip() for line in InputFile(path).lines()]
     else:
-        column = run.config.replace({"target_column": name})
+        column = config.replace({"target_column": name})
         lines = load_texts(column, split, keep_every_pair=True)[1]
     if len(lines) != len(first):
         raise UserError(
@@ -150,16 +234,16 @@ def _further_references(run: TrainedRun, split: str, name: str, first: Sequence[
     return lines
 
 
-def _write(run: TrainedRun, found: Evaluation) -> None:
+def _write(directory: RunDirectory, config: RunConfig, found: Evaluation) -> None:
     scores = {
         **found.to_dict(),
-        "weights": run.directory.weights().name,
-        **{name: getattr(run.config.evaluation, name) for name in SEARCH_SETTINGS},
+        "weights": directory.weights().name,
+        **{name: getattr(config.evaluation, name) for name in SEARCH_SETTINGS},
     }
-    run.directory.add_scores(found.split, scores)
+    directory.add_scores(found.split, scores)
     # One a line, also where a source has line breaks, which its translation keeps.
     lines = (" ".join(text.splitlines()) for text in found.translations)
-    write_text(run.directory.translations, "".join(f"{line}\n" for line in lines))
+    write_text(directory.translations, "".join(f"{line}\n" for line in lines))
 
 
 def summary(found: Evaluation) -> str:

@@ -8,13 +8,10 @@ of several machines: each takes every n-th.
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import hashlib
 import json
-import math
 import os
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +19,9 @@ from typing import Any, Generic, TypeVar
 
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import atomic_file
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.integrity import DamagedFileError
+from keras_addnorm.basics.locks import lock_soon
 from keras_addnorm.runs.worker_processes import in_processes, shares_of_cores
 
 Item = TypeVar("Item")
@@ -31,10 +29,8 @@ Item = TypeVar("Item")
 TEXTS_IN_PORTION = 1024
 """Enough that texts of similar length share batches, and few enough to be sorted in memory."""
 
-# What a kill costs: a batch that would take longer is made smaller. There are two sizes alone, as
-# each is compiled.
-_SECONDS_OF_BATCH = 20.0
-_SMALL_IN_FULL = 4
+# What a killed process has at work it may hold a moment longer than it lives.
+_SECONDS_OF_ENDING = 10.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +56,10 @@ class Share:
                 number=self.number,
                 count=self.count,
             )
+
+    def part(self, number: int, count: int) -> Share:
+        """One of several parts of this share."""
+        return Share(self.number + self.count * number, self.count * count)
 
 
 WHOLE = Share()
@@ -113,16 +113,26 @@ class Portions(Generic[Item]):
             compute: Takes a batch of texts; returns the result of each, as JSON has it.
             read: Takes numbers of texts; returns these texts.
             length: The length of a text: those of similar length share a batch.
-            batch_size: The number of texts in a batch. The first ones are smaller, and so are all
-                that would take long, so that a kill costs little.
+            batch_size: The number of texts in a batch. Which texts share one follows from it alone:
+                after a kill they are those that they would have been.
             share: Which portions to work on.
             done: Is called after each batch.
+
+        Raises:
+            UserError: If another process is at work on the same portion.
         """
         Path(self.folder).mkdir(parents=True, exist_ok=True)
-        pace = _Pace(batch_size)
-        for number in range(share.number, self.count, share.count):
+        for number in self.of(share):
             if not self._finished(number).exists():
-                self._fill(number, compute, read, length, pace, done)
+                self._fill(number, compute, read, length, batch_size, done)
+
+    def of(self, share: Share) -> range:
+        """The numbers of the portions of a share."""
+        return range(share.number, self.count, share.count)
+
+    def has(self, share: Share) -> bool:
+        """Whether all results of a share are there."""
+        return all(self._finished(number).exists() for number in self.of(share))
 
     def count_done(self) -> int:
         """Counts the results that are written."""
@@ -131,13 +141,15 @@ class Portions(Generic[Item]):
             if self._finished(number).exists():
                 done += len(self.texts_of(number))
             elif (part := self._part(number)).exists():
-                done += part.read_bytes().count(b"\n")
+                # Of a batch that was half written some results come twice.
+                lines = part.read_bytes().count(b"\n")
+                done += min(lines, len(self.texts_of(number)))
         return done
 
     @property
     def is_full(self) -> bool:
         """Whether all results are there."""
-        return all(self._finished(number).exists() for number in range(self.count))
+        return self.has(WHOLE)
 
     def __iter__(self) -> Iterator[Any]:
         """Reads all results in the order of the texts; a `DamagedFileError` names a bad file."""
@@ -176,50 +188,35 @@ class Portions(Generic[Item]):
         compute: Callable[[Sequence[Item]], Sequence[Any]],
         read: Callable[[range], Sequence[Item]],
         length: Callable[[Item], int],
-        pace: _Pace,
+        batch_size: int,
         done: Callable[[], object],
     ) -> None:
         items = read(self.texts_of(number))
         order = sorted(range(len(items)), key=lambda index: length(items[index]))
         part = self._part(number)
-        found = _read_part(part, len(items))
-        left = [index for index in order if index not in found]
         with part.open("ab") as file:
-            while left:
-                batch, left = left[: pace.size], left[pace.size :]
-                with pace.timed(len(batch)):
-                    results = compute([items[index] for index in batch])
-                rows = list(zip(batch, results, strict=True))
+            if not lock_soon(file.fileno(), _SECONDS_OF_ENDING):
+                raise UserError(
+                    f"Another process is at work on {str(part)!r}. Wait for it, or stop it: the "
+                    "same command goes on where it was."
+                )
+            if self._finished(number).exists():  # The other process has just done it.
+                part.unlink(missing_ok=True)
+                return
+            found = _read_part(part, len(items))
+            for start in range(0, len(order), batch_size):
+                batch = order[start : start + batch_size]
+                if found.keys() >= set(batch):
+                    continue
+                rows = list(zip(batch, compute([items[i] for i in batch]), strict=True))
                 file.write(b"".join(_line(row) for row in rows))
                 file.flush()
                 found.update(rows)
                 done()
-        lines = [_line(found[index]).rstrip(b"\n") for index in range(len(items))]
-        with atomic_file(self._finished(number)) as temporary:
-            temporary.write_bytes(b"\n".join([*lines, _line(_digest(lines))]))
-        part.unlink(missing_ok=True)
-
-
-class _Pace:
-    """The size of the next batch: a small one, until a full one is known to be quick."""
-
-    def __init__(self, batch_size: int) -> None:
-        self._full, self._small = batch_size, max(1, batch_size // _SMALL_IN_FULL)
-        # Of several, as one of them may have compiled.
-        self._seconds_a_text: deque[float] = deque(maxlen=3)
-
-    @property
-    def size(self) -> int:
-        """The number of texts."""
-        fastest = min(self._seconds_a_text, default=math.inf)
-        return self._full if fastest * self._full <= _SECONDS_OF_BATCH else self._small
-
-    @contextlib.contextmanager
-    def timed(self, texts: int) -> Iterator[None]:
-        """Measures a batch of so many texts."""
-        started = time.monotonic()
-        yield
-        self._seconds_a_text.append((time.monotonic() - started) / texts)
+            lines = [_line(found[index]).rstrip(b"\n") for index in range(len(items))]
+            with atomic_file(self._finished(number)) as temporary:
+                temporary.write_bytes(b"\n".join([*lines, _line(_digest(lines))]))
+            part.unlink(missing_ok=True)
 
 
 def fill_in_processes(
@@ -228,6 +225,7 @@ def fill_in_processes(
     portions: Portions[Any],
     processes: int,
     done: Callable[[], object],
+    share: Share = WHOLE,
 ) -> None:
     """Fills portions with a function of this package, in this process or in several.
 
@@ -238,14 +236,16 @@ def fill_in_processes(
         portions: What it fills.
         processes: The number of processes.
         done: Is called now and then.
+        share: Which portions to work on.
     """
-    if portions.is_full:
+    if portions.has(share):
         return
-    processes = min(processes, portions.count)
+    processes = min(processes, len(portions.of(share)))
+    shares = [dataclasses.astuple(share.part(number, processes)) for number in range(processes)]
     if processes == 1:
-        function(**job, done=done)
+        function(**job, share=shares[0], done=done)
         return
-    jobs = [{**job, "share": (number, processes)} for number in range(processes)]
+    jobs = [{**job, "share": one} for one in shares]
     place = f"{function.__module__}:{function.__qualname__}"
     in_processes(place, jobs, shares_of_cores(processes), done)
 

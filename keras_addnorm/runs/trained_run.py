@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import keras
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
+from keras_addnorm.basics.integrity import sha256
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
@@ -20,8 +24,8 @@ from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.models.checks import require_tokenizers
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.runs.text_data import run_pairs
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
+from keras_addnorm.runs.text_data import digest_of_tokenizers, run_pairs
 
 # The sizes that follow from the tokenizers.
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
@@ -129,6 +133,20 @@ def _lexicon(directory: RunDirectory, tokenizers: TokenizerPair, pairs: Any) -> 
         return Lexicon.estimate(encoded, **sizes)
     directory.check(directory.alignments)
     return Lexicon.from_links(encoded, read_pharaoh(directory.alignments), **sizes)
+
+
+def digest_of_run(
+    directory: RunDirectory, config: RunConfig, search: Sequence[str] = SEARCH_SETTINGS
+) -> str:
+    """Returns a digest of what a run's translations depend on: its files and search settings."""
+    parts = [sha256(directory.weights()), sha256(directory.model)]
+    parts.append(digest_of_tokenizers(directory.tokenizer))
+    # A setting that a later version brings, at its default, makes no other digest.
+    chosen = {name: getattr(config.evaluation, name) for name in search}
+    usual = EvaluationConfig()
+    chosen = {name: value for name, value in chosen.items() if value != getattr(usual, name)}
+    text = json.dumps([parts, chosen], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def load_run(directory: str | Path | RunDirectory) -> TrainedRun:

@@ -106,10 +106,9 @@ def _require_success(processes: Sequence[subprocess.Popen[bytes]], said: Sequenc
             )
 
 
-def _end_with_parent() -> None:
-    """Ends this process when the one that holds the other end of its input has ended."""
-    # Not with the lock of `sys.stdin`, for which the interpreter would wait at its end.
-    while os.read(0, 1024):
+def end_with_other_end_of(pipe: int) -> None:
+    """Ends this process when the one that holds the other end of a pipe has ended."""
+    while os.read(pipe, 1024):
         pass
     os._exit(1)
 
@@ -119,7 +118,8 @@ def main(text: str) -> int:
     job = json.loads(text)
     # Before anything counts the cores.
     os.sched_setaffinity(0, job["cores"])
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Of the input, but not with the lock of `sys.stdin`, for which the interpreter would wait.
+    threading.Thread(target=end_with_other_end_of, args=(0,), daemon=True).start()
     from keras_addnorm.runs.errors import system_errors_as_user_errors
     from keras_addnorm.runs.process_startup import backend_as_user_error, import_keras_quietly
 

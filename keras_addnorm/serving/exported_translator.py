@@ -20,8 +20,7 @@ from keras_addnorm.data.text_format import some_of, unknown_language
 from keras_addnorm.serving.errors import NOT_FINITE
 from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
 from keras_addnorm.serving.versions import (
-    MANIFEST,
-    existing_versions,
+    find_version,
     require_intact,
     version_number,
 )
@@ -145,18 +144,7 @@ def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -
         FileNotFoundError: If there is no exported model.
         ValueError: If the folder holds another kind of model, or a file is damaged.
     """
-    directory = to_path(directory)
-    if any((directory / name).is_file() for name in ("saved_model.pb", MANIFEST)):
-        path = directory
-    else:
-        versions = existing_versions(directory)
-        if not versions:
-            raise FileNotFoundError(
-                f"There is no exported model in '{directory}'. Expected folders named by a number, "
-                f"such as '{directory / '1'}', as an export has them; found "
-                f"{sorted(os.listdir(directory)) if directory.is_dir() else 'no such folder'}."
-            )
-        path = directory / str(versions[-1])
+    path = find_version(directory)
     try:
         if verify:
             require_intact(path)

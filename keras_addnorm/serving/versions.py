@@ -6,12 +6,14 @@ that is no number, on the same file system, and renamed when it is whole: `basic
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.basics.integrity import Manifest
+from keras_addnorm.basics.integrity import Manifest, sha256
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
 MANIFEST = "assets.extra/manifest.json"
@@ -69,6 +71,42 @@ def _exists(path: Path) -> FileExistsError:
 def write_manifest(folder: Path) -> None:
     """Writes the digests of all files of a version that a reader needs."""
     Manifest(folder, MANIFEST).write(_UNLISTED)
+
+
+def find_version(directory: str | os.PathLike[str]) -> Path:
+    """Finds the folder of a version: the one that is given, or the highest number in it.
+
+    Args:
+        directory: The folder of one version, or of all of them.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileNotFoundError: If there is no exported model.
+    """
+    directory = to_path(directory)
+    if any((directory / name).is_file() for name in ("saved_model.pb", MANIFEST)):
+        return directory
+    versions = existing_versions(directory)
+    if not versions:
+        raise FileNotFoundError(
+            f"There is no exported model in '{directory}'. Expected folders named by a number, "
+            f"such as '{directory / '1'}', as an export has them; found "
+            f"{sorted(os.listdir(directory)) if directory.is_dir() else 'no such folder'}."
+        )
+    return directory / str(versions[-1])
+
+
+def digest_of_version(folder: Path) -> str:
+    """Computes a digest of the files of a version that a reader needs."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    digests = [
+        [str(path.relative_to(folder)), sha256(path)]
+        for path in files
+        if path.name not in _UNLISTED
+    ]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:32]
 
 
 def require_intact(folder: str | os.PathLike[str]) -> None:

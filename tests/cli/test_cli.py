@@ -70,9 +70,10 @@ def test_a_command_offers_only_what_means_something_to_it():
     rules = {"--min-length", "--no-repeat-ngram", "--forbidden-ids", "--max-length-factor"}
     expected = {
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
-        | {"--bleu-tokenizer", "--no-verify", "--reference"},
+        | {"--bleu-tokenizer", "--no-verify", "--reference", "--processes", "--shard"},
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
-        | {"--n-best", "--output", "--source-language", "--target-language", "--no-verify"},
+        | {"--n-best", "--output", "--source-language", "--target-language", "--no-verify"}
+        | {"--processes", "--shard"},
         "export": {*search, *rules, "--run-dir", "--format", "--version", "--licence", "--storage"}
         | {"--no-verify"},
         "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
@@ -447,6 +448,8 @@ def test_the_recipes_are_configurations(languages):
         (["evaluate", "--run-dir", "RUN", "--set", "model.hidden_dim=3"], "has no setting 'model."),
         (["translate", "--run-dir", "RUN", "--n-best", "9", "a"], "Pass --num-beams 9 or more"),
         (["translate", "--run-dir", "RUN", "--output", "DIR", "a"], "is a folder. Expected the"),
+        (["translate", "--run-dir", "RUN", "--shard", "1/2", "a"], "need a file: what several"),
+        (["translate", "--run-dir", "RUN", "--processes", "2", "a"], "Pass --output FILE"),
         (["translate", "--run-dir", "RUN", "--min-length", "9", "--max-length", "5"], "at most"),
         (["prune", "--run-dir", "DIR"], "is not a run directory"),
         (["prune", "--run-dir", "RUN", "--save", "DIR"], "Expected the name of a new folder"),
@@ -563,6 +566,10 @@ def test_u4_only_a_training_goes_on_after_ctrl_c(capsys, monkeypatch, tmp_path):
         status, _, err = _main(capsys, *arguments)
         assert (status, "Stopped. What is written is whole" in err) == (130, True)
     assert _main(capsys, "translate", "--model", "some", "text") == (130, "", "")
+    (tmp_path / "saved_model.pb").touch()
+    output = tmp_path / "lines.de"
+    said = _main(capsys, "translate", "--model", tmp_path, "--output", output, "text")
+    assert (said[0], "the same command goes on" in said[2]) == (130, True)
 
 
 def test_sigterm_stops_with_a_word_what_goes_on(capsys, monkeypatch, tmp_path):
@@ -630,10 +637,12 @@ def test_who_types_line_by_line_gets_each_translation(capsys, monkeypatch, shout
 
 def test_m6_an_output_file_is_whole_or_not_there(capsys, monkeypatch, shouting, tmp_path):
     path = tmp_path / "folder" / "lines.de"
-    assert _main(capsys, "translate", "--model", "m", "--output", path, "ä", "b")[:2] == (0, "")
+    (tmp_path / "saved_model.pb").touch()
+    of_file = ("translate", "--model", tmp_path, "--output", path)
+    assert _main(capsys, *of_file, "ä", "b")[:2] == (0, "")
     assert path.read_text(encoding="utf-8") == "Ä\nB\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff\n"), "utf-8"))
-    assert _main(capsys, "translate", "--model", "m", "--output", path)[0] == 2
+    assert _main(capsys, *of_file)[0] == 2
     assert path.read_text(encoding="utf-8") == "Ä\nB\n"
     assert os.listdir(path.parent) == ["lines.de"]
 

@@ -98,10 +98,10 @@ def after_log(epoch):
     callbacks.RunRecorder.on_epoch_end = callback
 
 
-def train(corpus, folder, said):
+def train(corpus, folder, said, changes=None):
     with Path(said).open("a", encoding="utf-8") as file:
         module.train(
-            config(corpus),
+            config(corpus).replace(changes or {}),
             RunDirectory(folder),
             say=lambda line: print(line, file=file, flush=True),
             verbose=0,

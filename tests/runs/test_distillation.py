@@ -12,12 +12,11 @@ from keras_addnorm.basics.translation import Translation
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs import RunDirectory
+from keras_addnorm.runs import portion_progress as progress
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.distillation import distill as module
-from keras_addnorm.runs.distillation import progress
 from keras_addnorm.runs.distillation.backward import kept
 from keras_addnorm.runs.distillation.distill import distill
-from keras_addnorm.runs.distillation.rows import Rows, write_rows
 from keras_addnorm.runs.distillation.settings import DistillationConfig, student_config
 from keras_addnorm.runs.distillation.stages import Stages
 from keras_addnorm.runs.distillation.teacher import (
@@ -26,6 +25,7 @@ from keras_addnorm.runs.distillation.teacher import (
     nearest,
     open_teacher,
 )
+from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.setting_flags import flags_by_name
 from keras_addnorm.runs.text_data import save_tokenizers
 from keras_addnorm.runs.toml_files import to_toml

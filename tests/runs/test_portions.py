@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.runs.portions import Portions, Share
 
@@ -42,8 +43,7 @@ def test_results_stand_in_order_and_similar_lengths_share_a_batch(tmp_path):
     work = Work(tmp_path)
     work.run()
     assert list(work.portions) == [text[::-1] for text in TEXTS]
-    # How long a full batch takes is not known at first.
-    assert [len(batch) for batch in work.batches] == [1, 2, 2] + [2, 2, 1] * 2 + [2]
+    assert [len(batch) for batch in work.batches] == [2, 2, 1] * 3 + [2]
     in_portion = [text for batch in work.batches[:3] for text in batch]
     assert in_portion == sorted(TEXTS[:5], key=len)
 
@@ -58,12 +58,14 @@ def test_a_killed_work_goes_on_at_its_batch(tmp_path, killed_after):
     second = Work(tmp_path)
     second.run()
     assert list(second.portions) == [text[::-1] for text in TEXTS]
-    computed = [text for work in (first, second) for batch in work.batches for text in batch]
-    assert sorted(computed) == sorted(TEXTS)  # Nothing twice.
+    whole = Work(tmp_path / "whole")
+    whole.run()
+    # Nothing twice, and in the batches of a work that was not killed: sums are rounded as there.
+    assert first.batches + second.batches == whole.batches
 
 
 @pytest.mark.parametrize("cut", [1, 9])
-def test_half_a_line_is_cut_off_and_its_text_computed_again(tmp_path, cut):
+def test_half_a_line_is_cut_off_and_its_batch_computed_again(tmp_path, cut):
     first = Work(tmp_path, killed_after=2)
     with pytest.raises(KilledError):
         first.run()
@@ -71,27 +73,33 @@ def test_half_a_line_is_cut_off_and_its_text_computed_again(tmp_path, cut):
     part.write_bytes(part.read_bytes()[:-cut])
     second = Work(tmp_path)
     second.run()
-    assert second.batches[0] == first.batches[1][-1:]
+    assert second.batches[0] == first.batches[1]
     assert list(second.portions) == [text[::-1] for text in TEXTS]
 
 
-def test_batches_are_full_once_these_are_known_to_be_quick(tmp_path, monkeypatch):
-    # Compiling takes 30 s, a text 1 s, and one of those with two letters 0.1 s.
-    clock, sizes = [0.0], []
-    monkeypatch.setattr("keras_addnorm.runs.portions.time.monotonic", lambda: clock[0])
-    texts = ["t"] * 120 + ["tt"] * 300
+def test_a_portion_belongs_to_one_process_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_addnorm.runs.portions._SECONDS_OF_ENDING", 0.0)
+    said = []
 
-    def compute(batch):
-        is_new = len(batch) not in sizes
-        sizes.append(len(batch))
-        clock[0] += 30 * is_new + sum(1.0 if text == "t" else 0.1 for text in batch)
+    def other_process(batch):
+        # A lock belongs to the open file: a second one is as of another process.
+        with pytest.raises(UserError, match=r"at work on '.*0000000.part'. Wait for it") as error:
+            Work(tmp_path).run((0, 4))
+        said.append(error)
         return batch
 
-    portions = Portions(tmp_path, len(texts), size=70)
-    portions.fill(compute, lambda some: texts[some.start : some.stop], len, batch_size=40)
-    assert list(portions) == texts
-    # 40 texts of 1 s would take more than 20 s; of 0.1 s, 4 s.
-    assert sizes == [10] * 13 + [10] + [40, 30] + [40, 30] * 3
+    work = Work(tmp_path)
+    work.compute = other_process
+    work.run((0, 4))
+    assert len(said) == 3
+    assert work.portions.read(0) == TEXTS[:5]
+
+
+def test_parts_of_a_share_are_the_share():
+    third = Share(1, 3)
+    parts = [third.part(number, 4) for number in range(4)]
+    numbers = [number for part in parts for number in range(60)[part.number :: part.count]]
+    assert sorted(numbers) == list(range(60)[third.number :: third.count])
 
 
 def test_shares_are_all_portions_once(tmp_path):
@@ -134,10 +142,12 @@ def test_a_damaged_portion_is_named(tmp_path, damage):
 
 
 def test_what_is_no_result_in_a_part_is_computed_again(tmp_path):
-    lines = [[0, "known"], [7, "outside"], [1, "behind it"]]
+    # Of the first batch, the two shortest texts.
+    lines = [[0, "known"], [3, "as well"], [7, "outside"], [1, "behind it"]]
     (tmp_path / "0000000.part").write_bytes(
         b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     )
     work = Work(tmp_path)
     work.run()
-    assert list(work.portions) == ["known", *(text[::-1] for text in TEXTS[1:])]
+    expected = [text[::-1] for text in TEXTS]
+    assert list(work.portions) == ["known", *expected[1:3], "as well", *expected[4:]]

@@ -354,6 +354,26 @@ def test_who_gives_up_a_large_request_is_not_computed_further():
     assert turns.calls == [[1], [2], [2]]
 
 
+def test_a_large_request_has_the_time_of_its_portions():
+    """What the limit of rows lets in, the limit of time lets end."""
+    turns, limit = Turns(), 0.25
+
+    async def work(scheduler):
+        # 100 portions, with 25 s; one portion would have had a quarter of a second.
+        answer = asyncio.create_task(scheduler.run(turns.signature, large(0, 6400)))
+        await asyncio.sleep(2 * limit)
+        answer = await turns.finish(answer)
+        late = asyncio.create_task(scheduler.run(turns.signature, large(0, 6400), limit))
+        with pytest.raises(ServingError, match=r"within 0.25 seconds. It has 100 portions"):
+            await late
+        for go in turns.goes:
+            go.set()
+        return answer
+
+    (answer,) = run(work, timeout=limit)
+    assert answer["y"].tolist() == (2 * large(0, 6400)["x"]).tolist()
+
+
 def test_a_batch_of_long_texts_is_full_sooner():
     calls = []
     text = Spec(tf.string, (None,))

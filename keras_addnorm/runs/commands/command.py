@@ -18,6 +18,16 @@ def nothing_to_prepare() -> None:
     """Leaves the process as it is."""
 
 
+def never(options: argparse.Namespace) -> bool:
+    """Says of a command that it begins anew."""
+    return False
+
+
+def always(options: argparse.Namespace) -> bool:
+    """Says of a command that it goes on."""
+    return True
+
+
 @dataclass(frozen=True)
 class Command:
     """A command.
@@ -30,7 +40,7 @@ class Command:
         check: Refuses what can be refused before Keras is imported.
         prepare: Prepares the process after the check.
         usage: Its arguments in a line.
-        resumes: Whether the same command goes on where it was stopped.
+        resumes: Whether the same command goes on where it was stopped, as it was given.
     """
 
     summary: str
@@ -40,4 +50,4 @@ class Command:
     check: Callable[[argparse.Namespace], Any] = nothing_to_check
     prepare: Callable[[], None] = prepare_for_keras
     usage: str = "[options]"
-    resumes: bool = False
+    resumes: Callable[[argparse.Namespace], bool] = never

@@ -7,6 +7,7 @@ import argparse
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.directory import require_writable
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
 from keras_addnorm.runs.terminal import show
@@ -80,6 +81,8 @@ def _check(options: argparse.Namespace) -> RunConfig:
         )
     if options.out and options.out.exists():
         raise UserError(f"{str(options.out)!r} exists already. Choose another folder for --out.")
+    if options.out:
+        require_writable(options.out)
     return RunConfig.from_dict(given(options))
 
 
@@ -97,6 +100,7 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         return
 
     from keras_addnorm.runs.corpus_report import CorpusSplits, examine, write_clean
+    from keras_addnorm.runs.forked_map import usable_cores
     from keras_addnorm.runs.text_data import reader_choice
 
     corpus = CorpusSplits.opened(
@@ -107,10 +111,11 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         max_chars=options.max_chars,
         reader=reader_choice(config),
     )
-    report = examine(corpus)
+    cores = usable_cores()
+    report = examine(corpus, cores)
     show(report)
     if options.out:
-        show(write_clean(corpus, report, options.out, options.keep))
+        show(write_clean(corpus, report, options.out, options.keep, cores))
 
 
 DATA = Command(

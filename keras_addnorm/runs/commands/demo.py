@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.runs.choices import DEMO_PAIRS
-from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.command import Command, always
 from keras_addnorm.runs.commands.run_options import verbosity
 from keras_addnorm.runs.setting_flags import some_path
 
@@ -66,5 +66,5 @@ def _run(options: argparse.Namespace, _: None) -> None:
 
 
 DEMO = Command(
-    "the whole job on a built-in set", _DESCRIPTION, _add_arguments, _run, _check, resumes=True
+    "the whole job on a built-in set", _DESCRIPTION, _add_arguments, _run, _check, resumes=always
 )

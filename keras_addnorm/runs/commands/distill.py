@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.runs.command_parser import RunOption
-from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.command import Command, always
 from keras_addnorm.runs.commands.run_options import (
     add_run_dir,
     add_settings,
@@ -107,5 +107,5 @@ DISTILL = Command(
     _check,
     prepare_for_training,
     usage="RUN_DIR --teacher DIR [options]",
-    resumes=True,
+    resumes=always,
 )

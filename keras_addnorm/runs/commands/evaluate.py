@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import sys
 
-from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.command import Command, always
 from keras_addnorm.runs.commands.run_options import (
+    add_division,
     add_run_dir,
     add_search_settings,
     add_verification,
     config_of_run,
-    load,
-    verbosity,
+    run_directory,
+    shard_is_done,
 )
 from keras_addnorm.runs.setting_flags import some_text
 from keras_addnorm.runs.settings import RunConfig
@@ -19,11 +22,13 @@ from keras_addnorm.runs.terminal import show
 
 _DESCRIPTION = """\
 Translates a split of the run's data and prints BLEU and chrF with their sacreBLEU signatures. The
-scores are added to RUN_DIR/scores.json, the translations written to RUN_DIR/translations.txt.
+scores are added to RUN_DIR/scores.json, the translations written to RUN_DIR/translations.txt. The
+same command goes on where it was stopped or killed. --processes and --shard divide the work.
 
 examples:
   keras-addnorm evaluate runs/mine
   keras-addnorm evaluate runs/mine --split test_2016_flickr --num-beams 5
+  keras-addnorm evaluate runs/mine --processes 4
   keras-addnorm evaluate runs/mine --split dev.tsv --reference second.txt
 """
 
@@ -42,17 +47,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|COLUMN",
         help="further references: a text file, or a column of the split's file (repeatable)",
     )
+    add_division(parser)
     add_search_settings(parser)
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
-    run = load(options, config)
+    from keras_addnorm.runs.evaluate import evaluate_in_portions, summary, table
 
-    from keras_addnorm.runs.evaluate import evaluate, summary, table
-
-    found = evaluate(
-        run, options.split, references=options.reference, verbose=int(verbosity() == 1)
+    found = evaluate_in_portions(
+        run_directory(options),
+        config,
+        options.split,
+        references=options.reference,
+        processes=options.processes,
+        shard=options.shard,
+        say=functools.partial(print, file=sys.stderr),
     )
+    if found is None:
+        print(f"{shard_is_done(options)}: the last one prints the scores.")
+        return
     show(f"{table(found, config.evaluation.samples)}\n")
     show(summary(found))
 
@@ -64,4 +77,5 @@ EVALUATE = Command(
     _run,
     config_of_run,
     usage="RUN_DIR [options]",
+    resumes=always,
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from keras_addnorm.basics.fields import Setting, list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.portions import WHOLE, Share
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
@@ -54,6 +55,52 @@ def add_pairs(parser: argparse.ArgumentParser, flag: str, default: int) -> None:
         metavar="N",
         help="number of sentence pairs (default: %(default)s)",
     )
+
+
+def add_division(parser: argparse.ArgumentParser) -> None:
+    """Adds `--processes` and `--shard`, for commands that translate in portions."""
+    group = parser.add_argument_group("many texts")
+    group.add_argument(
+        "--processes",
+        type=_processes,
+        default=1,
+        metavar="N",
+        help="number of processes that translate, each on its share of the cores (default: 1)",
+    )
+    group.add_argument(
+        "--shard",
+        type=_shard,
+        default=WHOLE,
+        metavar="I/N",
+        help="translate the I-th of N shares of the texts: the same command for each, at the same "
+        "time or not, on machines that share the disk; the last one writes the output",
+    )
+
+
+def _processes(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more processes, received {text!r}")
+    return count
+
+
+_processes.__name__ = "whole number"
+
+
+def _shard(text: str) -> Share:
+    """Reads `2/5`; shares are counted from 1 here, and from 0 in Python."""
+    try:
+        number, count = map(int, text.split("/"))
+        return Share(number - 1, count)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected I/N with I from 1 to N, such as 2/5, received {text!r}"
+        ) from None
+
+
+def shard_is_done(options: argparse.Namespace) -> str:
+    """Says that a shard has done its part, and others have not."""
+    return f"Shard {options.shard.number + 1} of {options.shard.count} is translated, not all are"
 
 
 def run_directory(options: argparse.Namespace) -> RunDirectory:

@@ -6,7 +6,7 @@ import argparse
 
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.command_parser import RunOption
-from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.command import Command, always
 from keras_addnorm.runs.commands.run_options import (
     add_run_dir,
     add_settings,
@@ -107,5 +107,5 @@ TRAIN = Command(
     _check,
     prepare_for_training,
     usage="RUN_DIR [options]",
-    resumes=True,
+    resumes=always,
 )

@@ -12,19 +12,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.text import how_to_convert, wide_encoding
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
+    add_division,
     add_run_dir,
     add_search_settings,
     add_verification,
     config_of_run,
     load,
+    run_directory,
+    shard_is_done,
 )
 from keras_addnorm.runs.directory import require_writable, text_file
+from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.portions import WHOLE
 from keras_addnorm.runs.setting_flags import given, some_path, whole_number
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 from keras_addnorm.runs.terminal import StatusLine, bar
@@ -38,12 +44,17 @@ Translates the given texts, or each line of the standard input, with a run or an
 A long file is translated and printed in portions of about a thousand lines. On a terminal the
 standard error says how far it is.
 
+With --output what is translated is kept in FILE.portions until all is: the same command goes on
+where it was stopped or killed. --processes and --shard divide the work.
+
 --n-best prints up to N translations of each text, the best first, each on a line of its own: the
 number of the text, the score, and the translation, with tabs between.
 
 examples:
   keras-addnorm translate runs/mine "A dog runs." "Two dogs run."
   keras-addnorm translate --model saved_models/mine --output lines.de < lines.en
+  keras-addnorm translate runs/mine --processes 4 --output lines.de < lines.en
+  keras-addnorm translate runs/mine --shard 2/5 --output lines.de < lines.en
   keras-addnorm translate runs/mine --num-beams 8 --n-best 3 --no-repeat-ngram 3 "A dog."
   keras-addnorm translate --model saved_models/nllb --source-language eng_Latn \\
       --target-language deu_Latn "A dog runs."
@@ -66,7 +77,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=some_path,
         metavar="FILE",
-        help="write to a file, which appears when all is translated",
+        help="write to a file, which appears when all is translated; a killed command goes on",
     )
     for side in _SIDES:
         parser.add_argument(
@@ -74,6 +85,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="NAME",
             help=f"the {side} language, where the model is told it: as its vocabulary names it",
         )
+    add_division(parser)
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
     add_search_settings(parser, (*SEARCH_SETTINGS, "batch_size"))
 
@@ -82,6 +94,11 @@ def _check(options: argparse.Namespace) -> RunConfig | None:
     """The configuration of the run; None for an exported model."""
     if options.output is not None:
         require_writable(options.output)
+    elif options.processes > 1 or options.shard != WHOLE:
+        raise UserError(
+            "--processes and --shard need a file: what several processes translate is put in order "
+            "there. Pass --output FILE."
+        )
     if options.run_dir is None:
         _require_no_search(options)
         return None
@@ -107,6 +124,50 @@ def _require_no_search(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, config: RunConfig | None) -> None:
+    if _resumes(options):
+        _to_file(options, config)
+    else:
+        _one_portion_after_another(options, config)
+
+
+def _resumes(options: argparse.Namespace) -> bool:
+    """Whether there is a file beside which portions can be kept."""
+    return options.output is not None and not is_device(options.output)
+
+
+def _to_file(options: argparse.Namespace, config: RunConfig | None) -> None:
+    """Writes the output when all of it is there; until then its portions are beside it."""
+    from keras_addnorm.runs.translation_portions import (
+        ExportTranslator,
+        RunTranslator,
+        in_portions,
+    )
+
+    languages = _languages(options)
+    translator: RunTranslator | ExportTranslator
+    if config is None:
+        translator = ExportTranslator(options.model, options.verify, languages)
+    else:
+        translator = RunTranslator(run_directory(options), config, options.n_best or 1, languages)
+    with in_portions(
+        options.output.with_name(f"{options.output.name}.portions"),
+        options.texts or _lines_of_stdin(),
+        translator,
+        processes=options.processes,
+        shard=options.shard,
+        say=_say,
+    ) as portions:
+        if portions is None:
+            _say(f"{shard_is_done(options)}: {options.output} appears with the last one.")
+            return
+        with as_user_errors(), text_file(options.output) as file:
+            for number, found in enumerate(portions, 1):
+                for line in _lines_of(number, found, options):
+                    print(line, file=file)
+
+
+def _one_portion_after_another(options: argparse.Namespace, config: RunConfig | None) -> None:
+    """Prints what is translated before the next lines are read."""
     with StatusLine() as status:
         status.show(f"Loading {options.run_dir or options.model} ...")
         done = 0
@@ -132,13 +193,20 @@ def _run(options: argparse.Namespace, config: RunConfig | None) -> None:
                 done += len(some)
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _languages(options: argparse.Namespace) -> dict[str, Any]:
+    return {f"{side}_language": getattr(options, f"{side}_language") for side in _SIDES}
+
+
 def _translator(
     options: argparse.Namespace, config: RunConfig | None, progress: Callable[[int], None]
 ) -> Callable[[Sequence[str]], Iterable[Sequence[Translation]]]:
     """Returns the function from texts to the translations of each."""
-    languages = {f"{side}_language": getattr(options, f"{side}_language") for side in _SIDES}
+    languages = _languages(options)
     if config is None:
-        from keras_addnorm.runs.errors import as_user_errors
         from keras_addnorm.serving import load_translator
 
         with as_user_errors():
@@ -170,7 +238,7 @@ def _lines_of(
 
 @contextlib.contextmanager
 def _output(path: Path | None) -> Iterator[Any]:
-    """The standard output, or a file that appears whole or not at all."""
+    """The standard output, or a device."""
     if path is None:
         yield sys.stdout
         return
@@ -207,4 +275,5 @@ TRANSLATE = Command(
     _run,
     _check,
     usage="(RUN_DIR | --model DIR) [options] [TEXT ...]",
+    resumes=_resumes,
 )

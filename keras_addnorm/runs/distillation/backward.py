@@ -8,9 +8,9 @@ import numpy as np
 
 from keras_addnorm.decoding.checks import pad_rows
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.distillation.rows import Rows
 from keras_addnorm.runs.distillation.teacher import Sourced
 from keras_addnorm.runs.portions import Portions, Share
+from keras_addnorm.runs.rows import Rows
 from keras_addnorm.runs.trained_run import TrainedRun, load_run
 
 # The source of a pair, and its translation.

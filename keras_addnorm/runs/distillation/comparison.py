@@ -14,12 +14,12 @@ from keras import ops
 
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.directory import RunDirectory, write_text
-from keras_addnorm.runs.distillation.progress import filling
-from keras_addnorm.runs.distillation.rows import Rows
 from keras_addnorm.runs.distillation.stages import Stages
-from keras_addnorm.runs.distillation.teacher import Sourced, digest_of_run, translate_share
+from keras_addnorm.runs.distillation.teacher import Sourced, translate_share
+from keras_addnorm.runs.portion_progress import filling
 from keras_addnorm.runs.portions import Portions, fill_in_processes
-from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.runs.rows import Rows
+from keras_addnorm.runs.trained_run import digest_of_run, load_run
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.runs.worker_processes import in_processes, shares_of_cores
 from keras_addnorm.training import evaluate_translations, on_eight_bit_grid
@@ -76,7 +76,7 @@ def measure(
         The figures.
     """
     made_from = {
-        "model": digest_of_run(directory),
+        "model": digest_of_run(directory, directory.read_config()),
         "test": test_digest,
         "figures": [item.name for item in fields(Figures)],
     }

@@ -18,10 +18,10 @@ from keras_addnorm.data.readers.input_file import LONGEST_TEXT
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs.directory import write_text
-from keras_addnorm.runs.distillation.rows import Rows, write_rows
 from keras_addnorm.runs.distillation.teacher import Sourced, Teacher
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.portions import Portions
+from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import load_pairs, run_pairs, test_splits
 

@@ -38,20 +38,19 @@ from keras_addnorm.runs.distillation.corpus import (
     write_corpus,
     write_pairs,
 )
-from keras_addnorm.runs.distillation.progress import filling
-from keras_addnorm.runs.distillation.rows import Rows, write_rows
 from keras_addnorm.runs.distillation.settings import TABLE, DistillationConfig
 from keras_addnorm.runs.distillation.stages import Stages, fingerprint
 from keras_addnorm.runs.distillation.teacher import (
     RunTeacher,
     Sourced,
     Teacher,
-    digest_of_run,
     open_teacher,
     require_direction,
 )
 from keras_addnorm.runs.errors import as_user_errors, system_errors_as_user_errors
+from keras_addnorm.runs.portion_progress import filling
 from keras_addnorm.runs.portions import Portions, fill_in_processes
+from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import show
 from keras_addnorm.runs.text_data import (
@@ -62,6 +61,7 @@ from keras_addnorm.runs.text_data import (
 )
 from keras_addnorm.runs.toml_files import to_toml
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import digest_of_run
 
 EIGHT_BITS = "eight_bits"
 """The folder of the run with weights of eight bits, in that of the student."""
@@ -189,7 +189,7 @@ def _make_corpus(
     scores = None
     if settings.backward:
         other = RunDirectory(settings.backward, verify=directory.verify)
-        scored_from = {**text_from, "backward": digest_of_run(other, ())}
+        scored_from = {**text_from, "backward": digest_of_run(other, other.read_config(), ())}
         scores = Portions[backward.Pair](stages.begin("scores", scored_from), len(pairs))
         if not scores.is_full:
             say(f"The backward model {settings.backward} scores them.")

@@ -10,37 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError, UserError
-from keras_addnorm.basics.integrity import sha256
 from keras_addnorm.basics.languages import code_of
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.data.loading import open_translation
 from keras_addnorm.data.request import Request
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.distillation.rows import Rows
 from keras_addnorm.runs.distillation.settings import DistillationConfig
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.portions import Portions, Share, fill_in_processes
-from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
-from keras_addnorm.runs.text_data import digest_of_tokenizers
-from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.runs.rows import Rows
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
+from keras_addnorm.runs.trained_run import digest_of_run, load_run
 from keras_addnorm.runs.translate import n_best_translations
 from keras_addnorm.training import sentence_scorer
 
 # A source and its reference, if it has one.
 Sourced = tuple[str, str | None]
-
-
-def digest_of_run(directory: RunDirectory, search: Sequence[str] = SEARCH_SETTINGS) -> str:
-    """Returns a digest of what a run's translations depend on: its files and search settings."""
-    config = directory.read_config()
-    parts = [sha256(directory.weights()), sha256(directory.model)]
-    parts.append(digest_of_tokenizers(directory.tokenizer))
-    # A setting that a later version brings, at its default, makes no other digest.
-    chosen = {name: getattr(config.evaluation, name) for name in search}
-    usual = EvaluationConfig()
-    chosen = {name: value for name, value in chosen.items() if value != getattr(usual, name)}
-    text = json.dumps([parts, chosen], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def require_direction(directory: RunDirectory, source: str, target: str, role: str) -> RunConfig:
@@ -83,7 +68,7 @@ class RunTeacher:
         others = [name for name in SEARCH_SETTINGS if name not in chosen]
         fields = ("beams", "length_penalty", "choose_by")
         return {
-            "teacher": digest_of_run(self.directory, others),
+            "teacher": digest_of_run(self.directory, self.config, others),
             "n_best": settings.num_hypotheses,
             **{name: getattr(settings, name) for name in fields},
         }

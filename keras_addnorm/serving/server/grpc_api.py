@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -120,7 +121,8 @@ class _Calls:
                 signature,
                 lambda: convert.run(call.size, _inputs, request, signature, limit),
                 call.holding,
-                call.timeout,
+                # A longer call would outlive its connection, which is closed after a minute.
+                min(self._service.settings.timeout, call.timeout or math.inf),
             )
             outputs = {key: outputs[key] for key in wanted}
             spec = model_spec(name, loaded, signature.name)

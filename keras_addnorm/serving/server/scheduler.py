@@ -87,25 +87,31 @@ class Scheduler:
     ) -> Arrays:
         """Computes one request, or raises a `ServingError`.
 
-        `timeout` is in seconds, where a client waits less than the server's limit.
+        A request may take the server's time limit, and a large one as many times that as it has
+        portions: so whatever its rows and bytes allow, its time allows too. `timeout` is in
+        seconds, where a client or its protocol waits less.
         """
         if len(self._waiting) >= self._settings.queue:
             raise ServingError(
                 "RESOURCE_EXHAUSTED",
                 f"The queue is full: {self._settings.queue} requests are waiting. Try again later.",
             )
-        limit = min(self._settings.timeout, self._settings.timeout if timeout is None else timeout)
         answer = asyncio.get_running_loop().create_future()
         work = _Work(signature, inputs, _rows(signature, inputs), bytes_of(inputs), answer)
         self._waiting.add(work)
-        self._enqueue(work)
+        count = self._enqueue(work)
+        limit = self._settings.timeout * count
+        if timeout is not None:
+            limit = min(limit, timeout)
         try:
             # The timeout cancels the future, and workers skip cancelled requests.
             async with asyncio.timeout(limit):
                 return await answer
         except TimeoutError:
+            hint = f" It has {count} portions, computed in turns: send it in parts."
             raise ServingError(
-                "DEADLINE_EXCEEDED", f"The request was not answered within {limit:.3g} seconds."
+                "DEADLINE_EXCEEDED",
+                f"The request was not answered within {limit:.3g} seconds.{hint * (count > 1)}",
             ) from None
         finally:
             self._waiting.discard(work)
@@ -116,18 +122,26 @@ class Scheduler:
             await asyncio.gather(*self._running)
         await asyncio.to_thread(self._pool.shutdown)
 
-    def _enqueue(self, work: _Work) -> None:
+    def _enqueue(self, work: _Work) -> int:
+        """Puts a request into its place; returns the number of its portions."""
         if count_rows(work.inputs) > self._most_rows or work.size > portions.BYTES:
-            self._large.append(_large(work, self._most_rows))
+            large = _large(work, self._most_rows)
+            count = 1 if large.portions is None else len(large.portions)
+            self._large.append(large)
             self._start()
-            return
+            return count
         if work.rows is None:
             self._make_due(_Batch([work]))
-            return
+        else:
+            self._join(work, work.rows)
+        return 1
+
+    def _join(self, work: _Work, rows: int) -> None:
+        """Puts a small request into an open batch."""
         largest = self._settings.max_batch_size
         batch = self._open.get(work.signature)
         if batch is not None and (
-            batch.rows + work.rows > largest or batch.size + work.size > portions.BYTES
+            batch.rows + rows > largest or batch.size + work.size > portions.BYTES
         ):
             del self._open[work.signature]
             self._make_due(batch)

@@ -48,7 +48,12 @@ class Settings:
         minimum=1,
     )
     queue: int = setting(256, "the most requests that wait; further ones are refused", minimum=1)
-    timeout: float = setting(30.0, "seconds that a request may take, waiting included", above=0)
+    timeout: float = setting(
+        30.0,
+        "seconds that a request may take, waiting included; over REST, as many times that as it "
+        "has portions of 64 rows or 16 KiB",
+        above=0,
+    )
     max_batch_size: int = setting(64, "the most rows in a merged batch; 1 merges none", minimum=1)
     batch_timeout_ms: float = setting(
         2.0, "milliseconds that a request waits to be merged", minimum=0
