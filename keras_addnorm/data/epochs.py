@@ -12,7 +12,7 @@ from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.batching import Batch, Batching
 from keras_addnorm.data.buckets import Bucket
-from keras_addnorm.data.corpus import Corpus
+from keras_addnorm.data.corpus import Corpus, TokenizedPairs
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.text_format import DEFAULT_IDS
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
@@ -37,12 +37,16 @@ class Epochs:
 
     @classmethod
     def from_texts(
-        cls, pairs: Iterable[Any], tokenizers: BaseTokenizer | TokenizerPair, batching: Batching
+        cls,
+        pairs: Iterable[Any] | TokenizedPairs,
+        tokenizers: BaseTokenizer | TokenizerPair,
+        batching: Batching,
     ) -> Epochs:
         """Tokenises sentence pairs.
 
         Args:
-            pairs: Pairs (source text, target text), as for `make_training_dataset`.
+            pairs: Pairs (source text, target text), as for `make_training_dataset`; or those that
+                these tokenizers have tokenised.
             tokenizers: The pair of tokenizers, or one tokenizer for both languages.
             batching: How the pairs become batches.
 
@@ -53,7 +57,10 @@ class Epochs:
             TypeError: If an element of `pairs` is not a pair of strings.
             ValueError: If the rows cannot be shared evenly, or no pair is left.
         """
-        corpus = Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), batching)
+        tokenizers = TokenizerPair.of(tokenizers)
+        if not isinstance(pairs, TokenizedPairs):
+            pairs = TokenizedPairs.of(pairs, tokenizers)
+        corpus = Corpus.of(pairs, tokenizers, batching)
         _require_even_shares(corpus.buckets, batching.row_share)
         report = corpus.report(batching.batches_per_update)
         if not report.kept:
@@ -82,8 +89,7 @@ class Epochs:
         if around != DEFAULT_IDS:
             digest.update(repr(around).encode())
         for side in (self._corpus.source, self._corpus.target):
-            digest.update(side.offsets.data)
-            digest.update(side.ids.data)
+            side.update(digest)
         if (links := self._corpus.links) is not None:
             digest.update(links.offsets.data)
             digest.update(links.places.data)
