@@ -340,4 +340,3 @@ class Corpus:
             shifts = (len(before), len(prefix))
             inputs["alignment"] = self.links.weights(members, shape, shifts) * np.float32(weight)
         return inputs, labels
-

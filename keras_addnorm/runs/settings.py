@@ -87,6 +87,13 @@ class TokenizerConfig:
         above=0,
         maximum=1,
     )
+    sample_pairs: int = setting(
+        200_000,
+        "most training pairs that the tokenizer is trained on: a random sample, where there are "
+        "more; 1 kB of memory a pair",
+        flag="tokenizer-sample-pairs",
+        minimum=1,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "tokenizer")
@@ -657,7 +664,7 @@ class RunConfig:
 _LATER = {
     *("data_format", "source_column", "target_column", "split", "validation", "licence"),
     *(f"tokenizer.{name}" for name in ("normalization", "user_defined_symbols", "byte_fallback")),
-    *("tokenizer.character_coverage", "training.lora_rank"),
+    *("tokenizer.character_coverage", "tokenizer.sample_pairs", "training.lora_rank"),
     *(f"training.{name}" for name in ("guided_alignment", "alignments", "teacher")),
     *(f"training.{name}" for name in ("distillation", "temperature", "eight_bits")),
     *(f"evaluation.{name}" for name in ("length_penalty_kind", "beam_stopping", "min_length")),

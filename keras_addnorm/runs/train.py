@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import keras
+
 from keras_addnorm import distribution
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DamagedFileError
@@ -84,17 +86,26 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
     alone = distribution.process_count() == 1
     if training.jit_compile and state.epoch < training.epochs:
         prepared.say("The first batch of each length is compiled, which takes a while once.")
+    ends = [training.epochs]
+    if isinstance(prepared.training_data, keras.utils.PyDataset) and state.batch:
+        # Keras cannot go on behind an epoch of these that is cut short: it is a `fit` of its own.
+        ends = sorted({state.epoch + 1, training.epochs})
+    start = training.epochs if has_stopped(state, training) else state.epoch
     with callbacks.stop_request.listening() if alone else contextlib.nullcontext():
         try:
-            prepared.model.fit(
-                prepared.training_data,
-                validation_data=prepared.validation_data,
-                initial_epoch=training.epochs if has_stopped(state, training) else state.epoch,
-                epochs=training.epochs,
-                verbose=verbose,
-                shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
-                callbacks=callbacks.in_order,
-            )
+            for end in ends:
+                prepared.model.fit(
+                    prepared.training_data,
+                    validation_data=prepared.validation_data,
+                    initial_epoch=start,
+                    epochs=end,
+                    verbose=verbose,
+                    shuffle=False,  # The data set shuffles itself; Keras warns when asked to.
+                    callbacks=callbacks.in_order,
+                )
+                if prepared.model.stop_training:
+                    break
+                start = max(start, end)
         finally:  # A training that is stopped shows its epochs, too.
             callbacks.recorder.draw_curves()
     return callbacks

@@ -49,7 +49,7 @@ REPORT = PipelineReport(
 def checked(pairs, held_out, report, *lines, **choices):
     counter = FaultCounter(OtherPairs(HeldOutTexts(held_out)))
     assert list(counter.watch(pairs)) == pairs
-    return DataCheck.of(counter, report, *lines, **choices)
+    return DataCheck.of(counter.counts(), report, *lines, **choices)
 
 
 def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
