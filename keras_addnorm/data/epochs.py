@@ -24,6 +24,9 @@ class Epochs:
     The order of an epoch follows from the seed and its number alone. So a training can be resumed
     in the middle of an epoch, and a batch that caused an error can be made again.
 
+    With `steps_per_epoch`, an epoch is a stretch of so many batches of the stream in which one pass
+    over the pairs follows the other; each pass has an order of its own.
+
     Args:
         corpus: The tokenised pairs.
         batching: How the pairs become batches.
@@ -32,6 +35,7 @@ class Epochs:
     def __init__(self, corpus: Corpus, batching: Batching) -> None:
         self._corpus = corpus
         self._batching = batching
+        self._batches_of_pass = corpus.report(batching.batches_per_update).batches
         self._next = (batching.first_epoch, 0)
         self._resampled: tuple[int, Corpus] | None = None
 
@@ -120,13 +124,27 @@ class Epochs:
         left_out = itertools.islice(self.batches(epoch), batch)
         return itertools.chain(self.batches(epoch, batch), left_out)
 
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return self._batching.steps_per_epoch or self._batches_of_pass
+
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """Makes the batches of an epoch."""
-        return self._corpus_of(epoch).batches(self._batching, epoch, first)
+        """Makes the batches of an epoch, from the batch `first` on."""
+        left = len(self) - first
+        number, start = divmod(epoch * len(self) + first, self._batches_of_pass)
+        while left > 0:
+            some = self._corpus_of(number).batches(self._batching, number, start)
+            yield from itertools.islice(some, left)
+            left -= self._batches_of_pass - start
+            number, start = number + 1, 0
 
     def report(self, epoch: int) -> PipelineReport:
-        """Counts the pairs, tokens and batches of an epoch."""
-        return self._corpus_of(epoch).report(self._batching.batches_per_update)
+        """Counts the pairs, tokens and batches of the pass over the pairs that an epoch begins in.
+
+        Without `steps_per_epoch` that is the epoch.
+        """
+        number = epoch * len(self) // self._batches_of_pass
+        return self._corpus_of(number).report(self._batching.batches_per_update)
 
     def _corpus_of(self, epoch: int) -> Corpus:
         """The corpus with an epoch's pieces; the last one asked for is kept."""

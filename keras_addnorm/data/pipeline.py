@@ -37,6 +37,7 @@ def make_training_dataset(
     shuffle_seed: int | None = None,
     first_epoch: int = 0,
     batches_per_update: int = 1,
+    steps_per_epoch: int | None = None,
     repeats: int = 1,
     row_weights: bool = False,
     rows_multiple_of: int = 1,
@@ -72,6 +73,9 @@ def make_training_dataset(
             divided by its tokens. The *sum* of the weighted losses of tokens, averaged over the
             batches of an update as Keras does, is then the mean over all tokens of the update. An
             epoch is filled up with batches of padding to whole updates.
+        steps_per_epoch: If given, each iteration has so many batches, and goes on where the one
+            before has ended: in the middle of a pass over the pairs, or in the next one. So a
+            training can validate after a number of updates.
         repeats: How often each row stands in a batch, in succession: `RDropCrossentropy` wants 2.
             `tokens_per_batch` counts a row once.
         row_weights: Whether batches have row weights even if an update is one batch, for several
@@ -125,6 +129,7 @@ def make_training_dataset(
         shuffle_seed=shuffle_seed,
         first_epoch=first_epoch,
         batches_per_update=batches_per_update,
+        steps_per_epoch=steps_per_epoch,
         repeats=repeats,
         row_weights=row_weights,
         rows_multiple_of=rows_multiple_of,
@@ -142,7 +147,7 @@ def make_training_dataset(
     if batching.has_row_weights:
         signature = (*signature, tf.TensorSpec((None, 1), tf.float32))
     dataset = tf.data.Dataset.from_generator(epochs.next_iteration, output_signature=signature)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.batches))
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(epochs)))
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
     dataset.report, dataset.epochs = report, epochs
     return dataset

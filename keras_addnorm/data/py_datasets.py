@@ -119,7 +119,7 @@ class TrainingBatches(BatchesOfManySizes):
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
-        return self.report.batches
+        return len(self._epochs)
 
     def batch_at(self, index: int) -> Batch:
         """Makes a batch of the epoch. Reading in order is the fastest.

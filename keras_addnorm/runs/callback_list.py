@@ -50,11 +50,11 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
     """Makes the callbacks of a training; `says_how_far` within an epoch where no bar does."""
     training, directory, say = prepared.config.training, prepared.directory, prepared.say
     best = BestEpochs(training.best_metric, BEST_METRICS[training.best_metric], training.keep_best)
-    recorder = RunRecorder(directory, prepared.report, prepared.state.epoch, best)
+    recorder = RunRecorder(directory, prepared.report, prepared.state.epoch, best, prepared.course)
     stopping = _early_stopping(training)
     position = TrainingPosition(
         prepared.epochs,
-        prepared.report.batches,
+        prepared.course.batches,
         prepared.state,
         {"recorder": recorder, **stopping},
         prepared.epochs.plan,
@@ -84,10 +84,10 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
         *_of_the_first(
             *_tensorboard(directory),
             recorder,
-            *([ProgressLines(say, position, training.epochs)] if says_how_far else []),
+            *([ProgressLines(say, position, prepared.course)] if says_how_far else []),
             keras.callbacks.LambdaCallback(
                 on_epoch_end=lambda epoch, logs: say(
-                    epoch_line(recorder.rows[-1], training.epochs, recorder.seconds_an_epoch())
+                    epoch_line(recorder.rows[-1], prepared.course, recorder.seconds_an_epoch())
                 )
             ),
         ),

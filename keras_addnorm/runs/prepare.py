@@ -42,7 +42,7 @@ from keras_addnorm.runs.text_data import (
 )
 from keras_addnorm.runs.trained_run import model_config, save_model_config
 from keras_addnorm.runs.training_ids import TrainingIds, training_ids
-from keras_addnorm.runs.updates import about_updates, with_warmup
+from keras_addnorm.runs.updates import Course, about_cost, about_updates, with_warmup
 from keras_addnorm.training.checkpoint_file import TrainingState
 
 
@@ -58,7 +58,8 @@ class Prepared:
         model: The model, compiled and loaded.
         training_data: The batches to train on.
         epochs: Their epochs.
-        report: What an epoch holds.
+        report: What a pass over the training pairs holds.
+        course: How long the training is.
         validation_data: The batches to validate on.
         validation_pairs: Their texts.
         state: Where the training is.
@@ -72,6 +73,7 @@ class Prepared:
     training_data: Any
     epochs: Epochs | TrainingBatches
     report: PipelineReport
+    course: Course
     validation_data: Any
     validation_pairs: Iterable[Any]
     state: TrainingState
@@ -128,6 +130,7 @@ def prepare(
     say(f"Validation data: {validation_data.report}.")
     pieces = tokenizers.target.vocabulary_size
     say(f"Model: {model.count_params():,} weights, {pieces:,} pieces.")
+    say(about_cost(training, report, model.count_params()))
     for line in about_smoothing(training.label_smoothing, pieces):
         say(line)
     if training.lora_rank:
@@ -144,6 +147,7 @@ def prepare(
         training_data=data,
         epochs=epochs,
         report=report,
+        course=Course.of(training, report.batches),
         validation_data=validation_data,
         validation_pairs=pairs.validation,
         state=state,
@@ -175,6 +179,7 @@ def _datasets(
             tokenizers,
             shuffle_seed=training.seed,
             batches_per_update=training.batches_per_update,
+            steps_per_epoch=training.validate_every * training.batches_per_update or None,
             sampling=SubwordSampling(alpha) if alpha else None,
             alignments=alignments,
             **common,

@@ -80,17 +80,17 @@ def train(
 
 def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
     """Trains until the last epoch, the end of the patience, or a request to stop."""
-    training, state = prepared.config.training, prepared.state
+    training, state, epochs = prepared.config.training, prepared.state, prepared.course.epochs
     callbacks = training_callbacks(prepared, says_how_far=verbose == 2)
     # Each of several processes would stop at another batch.
     alone = distribution.process_count() == 1
-    if training.jit_compile and state.epoch < training.epochs:
+    if training.jit_compile and state.epoch < epochs:
         prepared.say("The first batch of each length is compiled, which takes a while once.")
-    ends = [training.epochs]
+    ends = [epochs]
     if isinstance(prepared.training_data, keras.utils.PyDataset) and state.batch:
         # Keras cannot go on behind an epoch of these that is cut short: it is a `fit` of its own.
-        ends = sorted({state.epoch + 1, training.epochs})
-    start = training.epochs if has_stopped(state, training) else state.epoch
+        ends = sorted({state.epoch + 1, epochs})
+    start = epochs if has_stopped(state, training) else state.epoch
     with callbacks.stop_request.listening() if alone else contextlib.nullcontext():
         try:
             for end in ends:
