@@ -139,10 +139,7 @@ class Epochs:
             number, start = number + 1, 0
 
     def report(self, epoch: int) -> PipelineReport:
-        """Counts the pairs, tokens and batches of the pass over the pairs that an epoch begins in.
-
-        Without `steps_per_epoch` that is the epoch.
-        """
+        """Counts pairs, tokens and batches of the pass over the pairs that an epoch begins in."""
         number = epoch * len(self) // self._batches_of_pass
         return self._corpus_of(number).report(self._batching.batches_per_update)
 

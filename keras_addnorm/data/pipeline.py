@@ -47,7 +47,8 @@ def make_training_dataset(
 ) -> tf.data.Dataset:
     """Tokenises sentence pairs once and serves them as bucketed batches.
 
-    The ids are kept in memory (4 bytes a token), so no epoch tokenises again. With a seed, every
+    The ids are kept in memory (2 bytes a token, or 4 with more than 65,536 pieces), so no epoch
+    tokenises again. With a seed, every
     iteration over the data set is the next epoch: sentences are shuffled within their bucket and
     batches across buckets, anew in each epoch and the same in each run. Without a seed, the order
     is fixed, as validation wants it. The number of batches is known and the same in every epoch.

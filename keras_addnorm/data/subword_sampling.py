@@ -92,15 +92,7 @@ class Sampler:
         self._words: _BpeDropout | _UnigramSampling = make(vocabulary, sampling.alpha)
 
     def sample(self, rows: Iterable[Sequence[int]], seed: int) -> Iterator[list[int]]:
-        """Samples a segmentation of each text, one after the other.
-
-        Args:
-            rows: The ids of each text, as `Tokenizer.encode` returns them.
-            seed: The same seed gives the same pieces.
-
-        Yields:
-            The ids of each text.
-        """
+        """Samples a segmentation of each text, from the ids of `Tokenizer.encode`."""
         draw = random.Random(seed).random
         for row in rows:
             yield [token for word in self._split(row) for token in self._sample_word(word, draw)]
