@@ -89,7 +89,8 @@ def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[
     course = Course.of(training, report.batches)
     an_epoch, total = report.batches // training.batches_per_update, course.updates
     often = f"; a validation every {training.validate_every:,}" if course.counts_updates else ""
-    yield f"Updates: {total:,}, {an_epoch:,} an epoch{often}."
+    said = f"{total:,} (max_updates)" if training.max_updates else f"{total:,}"
+    yield f"Updates: {said}, {an_epoch:,} an epoch{often}."
     warmup = training.warmup(total)
     if training.schedule != "constant" and total < warmup:
         yield (

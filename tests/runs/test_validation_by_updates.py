@@ -44,7 +44,7 @@ def test_what_counts_updates_says_so(tmp_path):
     settings = training(max_updates=4000, validate_every=1000, early_stopping=2)
     course = Course.of(settings, 6)
     assert next(about_updates(settings, REPORT)) == (
-        "Updates: 4,000, 6 an epoch; a validation every 1,000."
+        "Updates: 4,000 (max_updates), 6 an epoch; a validation every 1,000."
     )
     row = {"examples_per_second": 7.0, "tokens_per_second": 11.0, "padding": 0.2, "seconds": 30.0}
     rows = [
@@ -135,7 +135,7 @@ def test_the_updates_of_an_epoch_are_an_epoch_to_the_bit(corpus, tmp_path):
     updates, counted, said = finished(
         corpus, tmp_path / "updates", validate_every=8, max_updates=16, epochs=1
     )
-    assert "Updates: 16, 8 an epoch; a validation every 8." in said
+    assert "Updates: 16 (max_updates), 8 an epoch; a validation every 8." in said
     assert_same(epochs, updates)
     assert [row["updates"] for row in counted] == [8, 16]
     for one, other in zip(log, counted, strict=True):
