@@ -35,7 +35,8 @@ class Epochs:
     def __init__(self, corpus: Corpus, batching: Batching) -> None:
         self._corpus = corpus
         self._batching = batching
-        self._batches_of_pass = corpus.report(batching.batches_per_update).batches
+        together = batching.batches_per_update
+        self._batches_of_pass = -(-corpus.num_batches // together) * together
         self._next = (batching.first_epoch, 0)
         self._resampled: tuple[int, Corpus] | None = None
 
