@@ -276,6 +276,10 @@ class MovingAverage(keras.callbacks.Callback):
         super().__init__()
         self._weights: list[Any] = []
 
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Puts the weights back where an earlier `fit` of this training ended with the average."""
+        self._restore()
+
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Puts the average in place."""
         optimizer = self.model.optimizer
@@ -289,5 +293,9 @@ class MovingAverage(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Puts the weights back, bit for bit."""
-        for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
+        self._restore()
+
+    def _restore(self) -> None:
+        variables = self.model.trainable_variables if self._weights else []
+        for variable, weight in zip(variables, self._weights, strict=True):
             variable.assign(weight)
