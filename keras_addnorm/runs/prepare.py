@@ -101,8 +101,8 @@ def prepare(
             tokenizers = load_or_train_tokenizers(config, directory, pairs.training, say, digest)
             chosen_model = model_config(config, tokenizers)
             require_shareable_model(chosen_model, devices)
-            ids = training_ids(config, directory, pairs, tokenizers, say)
             alignments = run_alignments(training, directory, tokenizers, pairs.training, say)
+            ids = training_ids(config, directory, pairs, tokenizers, say)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         model = Seq2SeqTransformer(chosen_model)

@@ -47,8 +47,9 @@ def early_config(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
     except Exception:
         directory.remove_config()
         if not had_tokenizers:  # They were made for the settings that are refused.
-            directory.manifest.forget(directory.tokenizer)
-            shutil.rmtree(directory.tokenizer, ignore_errors=True)
+            directory.manifest.forget(directory.tokenizer, directory.token_ids)
+            for folder in (directory.tokenizer, directory.token_ids):
+                shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
