@@ -103,6 +103,88 @@ print("done on", keras.backend.backend())
 """
 
 
+# The command, killed inside of its second epoch, or of its third stretch of updates.
+COMMAND = r"""
+import sys
+
+sys.modules["tensorflow"] = None
+sys.modules["tensorflow_datasets"] = None
+
+import pathlib
+
+import h5py
+import keras
+import numpy as np
+
+from keras_addnorm import cli
+from keras_addnorm.training import resume
+
+folder = pathlib.Path(sys.argv[1])
+corpus = folder / "corpus"
+corpus.mkdir()
+words = ["red", "green", "blue", "big"]
+texts = [f"{a} {b} {c}" for a in words for b in words for c in words]
+for split, some in {"train": texts, "val": texts[1::8]}.items():
+    (corpus / f"{split}.en").write_text("".join(f"{text}\n" for text in some))
+    (corpus / f"{split}.de").write_text("".join(f"{text[::-1]}\n" for text in some))
+model = ["num_encoder_layers=1", "num_decoder_layers=1", "hidden_dim=8", "num_heads=2"]
+model += ["intermediate_dim=12", "max_length=30"]
+# torch's dropout draws from torch's own generator, which no checkpoint has.
+model += ["dropout=0.0" if keras.backend.backend() == "torch" else "dropout=0.3"]
+common = ["--data", corpus, "--source", "en", "--target", "de", "--vocabulary-size", 40]
+common += ["--tokens-per-batch", 240, "--warmup-steps", 3, "--no-jit-compile"]
+common += ["--checkpoint-batches", 1, "--early-stopping", 9, "--ema", 0.5]
+for one in model:
+    common += ["--set", f"model.{one}"]
+
+
+def train(run, *flags):
+    assert cli.main(["train", *map(str, (folder / run, *common, *flags))]) == 0
+    last = sorted((folder / run / "checkpoints").iterdir())[-1]
+    values = {}
+    with h5py.File(last) as file:
+        file.visititems(lambda name, item: values.update(
+            {name: item[()]} if hasattr(item, "shape") and "training_state" not in name else {}
+        ))
+    return last.name, values
+
+
+original = resume.Checkpoints.on_train_batch_end
+
+
+class Killed(BaseException):
+    pass
+
+
+def dying(place):
+    def on_train_batch_end(self, index, logs=None):
+        original(self, index, logs)
+        if (self.position.epoch, self.position.batch) == place:
+            raise Killed
+
+    return on_train_batch_end
+
+
+for name, place, flags in (
+    ("epochs", (1, 3), ["--epochs", 3]),
+    ("updates", (2, 2), ["--validate-every", 5, "--max-updates", 20]),
+):
+    expected = train(f"{name}-whole", *flags)
+    resume.Checkpoints.on_train_batch_end = dying(place)
+    try:
+        train(f"{name}-killed", *flags)
+        raise AssertionError("It was not killed.")
+    except Killed:
+        resume.Checkpoints.on_train_batch_end = original
+    found = train(f"{name}-killed", *flags)
+    assert expected[0] == found[0] and expected[1].keys() == found[1].keys()
+    assert len(expected[1]) > 30
+    for key, value in expected[1].items():
+        np.testing.assert_array_equal(value, found[1][key], err_msg=key)
+print("done on", keras.backend.backend())
+"""
+
+
 def printed(script, backend, *arguments):
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -124,3 +206,9 @@ def test_training_and_decoding_need_no_tensorflow(backend):
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_a_training_that_was_stopped_goes_on_without_tensorflow(backend, tmp_path):
     assert printed(GOES_ON, backend, tmp_path).split()[-1:] == [backend]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_command_trains_and_goes_on_without_tensorflow(backend, tmp_path):
+    """To the bit, inside of an epoch and inside of a number of updates."""
+    assert printed(COMMAND, backend, tmp_path).split()[-1:] == [backend]

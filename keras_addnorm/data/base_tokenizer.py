@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,7 +217,7 @@ class BaseTokenizer(abc.ABC):
         return self.resample_batch(self.encode_batch(texts), sampling, seed)
 
     def resample_batch(
-        self, rows: Sequence[Sequence[int]], sampling: SubwordSampling, seed: int
+        self, rows: Iterable[Sequence[int]], sampling: SubwordSampling, seed: int
     ) -> list[list[int]]:
         """Samples other segmentations of texts that `encode` has split.
 
@@ -228,6 +228,24 @@ class BaseTokenizer(abc.ABC):
 
         Returns:
             The ids of each text, in order. They decode to the same texts.
+
+        Raises:
+            ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.
+        """
+        return list(self.resampled(rows, sampling, seed))
+
+    def resampled(
+        self, rows: Iterable[Sequence[int]], sampling: SubwordSampling, seed: int
+    ) -> Iterator[list[int]]:
+        """Does what `resample_batch` does with as many texts as there are, one after the other.
+
+        Args:
+            rows: The ids of each text, as `encode` returns them.
+            sampling: How far the pieces may differ from `rows`.
+            seed: The same seed gives the same pieces, in any process.
+
+        Returns:
+            The ids of each text, in order.
 
         Raises:
             ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.

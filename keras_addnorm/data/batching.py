@@ -28,6 +28,7 @@ class Batching(Bucketing):
     shuffle_seed: int | None = None
     first_epoch: int = 0
     batches_per_update: int = 1
+    steps_per_epoch: int | None = None
     repeats: int = 1
     row_weights: bool = False
     row_share: tuple[int, int] = (0, 1)
@@ -57,6 +58,15 @@ class Batching(Bucketing):
         if self.shuffle_seed is not None:
             require_int("A seed orders the batches.", least=0, shuffle_seed=self.shuffle_seed)
         require_int("An update has batches.", batches_per_update=self.batches_per_update)
+        if self.steps_per_epoch is not None:
+            require_int("An epoch has batches.", steps_per_epoch=self.steps_per_epoch)
+            if self.steps_per_epoch % self.batches_per_update:
+                raise ArgumentError(
+                    "An epoch has whole updates.",
+                    "`steps_per_epoch` as a multiple of `batches_per_update` = "
+                    f"{self.batches_per_update}",
+                    steps_per_epoch=self.steps_per_epoch,
+                )
         require_int("A row stands in a batch.", repeats=self.repeats)
         share = self.row_share
         is_pair = isinstance(share, tuple | list) and len(share) == 2

@@ -140,10 +140,13 @@ def fit_bucket_lengths(
             rows_multiple_of=rows_multiple_of,
         )
     found = _checked_lengths(lengths)
+    found, times = np.unique(found, return_counts=True)
+    found = found.astype(np.int64)
     rounded = np.minimum(-(-found // _MULTIPLE) * _MULTIPLE, max_length)[found <= max_length]
     if not len(rounded):
         return (max_length,)
-    sizes, counts = np.unique(rounded, return_counts=True)
+    sizes, places = np.unique(rounded, return_inverse=True)
+    counts = np.bincount(places, times[found <= max_length]).astype(np.int64)
     up_to = np.concatenate([[0], np.cumsum(counts)])
     # least[b, j]: the fewest positions of the pairs of the j smallest sizes in b buckets. The last
     # of these buckets holds the sizes from last_start[b, j] on.
@@ -172,12 +175,18 @@ def _checked_lengths(lengths: Iterable[int]) -> np.ndarray:
     are_lengths = values.ndim == 1 and values.dtype.kind in "iu" and values.min(initial=0) >= 0
     if values.shape != (0,) and not are_lengths:
         raise ArgumentError(expected="the lengths of pairs, ints of 0 or more", value=lengths)
-    return values.astype(np.int64)
+    return values
 
 
 def bucket_of(lengths: np.ndarray | int, buckets: Sequence[Bucket]) -> np.ndarray:
-    """The index of the shortest bucket that holds each length; `len(buckets)` if none does."""
-    return np.searchsorted([bucket.length for bucket in buckets], lengths)
+    """The index of the shortest bucket that holds each length; `len(buckets)` if none does.
+
+    It is of the smallest type that holds these, and -1.
+    """
+    index = np.zeros(np.shape(lengths), np.min_scalar_type(-len(buckets) - 1))
+    for bucket in buckets:
+        index += lengths > bucket.length
+    return index
 
 
 def num_batches(buckets_of_pairs: np.ndarray, buckets: Sequence[Bucket]) -> int:

@@ -1,12 +1,13 @@
-"""Tokenised sentence pairs in memory, and the batches of an epoch."""
+"""Tokenised sentence pairs in buckets, and the batches of an epoch."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,69 +18,64 @@ from keras_addnorm.data.piece_links import PieceLinks, encode_pairs
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.text_format import BoundFormat
+from keras_addnorm.data.token_rows import FileRows, MemoryRows, TokenRows, map_rows, type_of_ids
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
 
 # How many sampled segmentations of the corpus decide how many batches every epoch has.
 _SAMPLES = 2
+# Pairs that are Python lists at a time.
+_PAIRS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
-class TokenRows:
-    """The ids of all sentences of one language, one after the other."""
+class TokenizedPairs:
+    """Sentence pairs as token ids, without what stands around them in a batch.
 
-    ids: np.ndarray  # (tokens,) int32
-    offsets: np.ndarray  # (sentences + 1,) int64
+    Attributes:
+        source: The source sentences' ids.
+        target: The target sentences' ids.
+    """
+
+    source: TokenRows
+    target: TokenRows
 
     @classmethod
-    def from_rows(cls, rows: list[np.ndarray]) -> TokenRows:
-        """Concatenates the ids of each sentence."""
-        sizes = [len(row) for row in rows]
-        ids = np.concatenate([np.zeros(0, np.int32), *rows])
-        return cls(ids, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+    def of(
+        cls, pairs: Iterable[Any], tokenizers: TokenizerPair, folder: Path | None = None
+    ) -> TokenizedPairs:
+        """Tokenises pairs, some at a time: into memory, or into the files of a folder."""
+        writers = []
+        for side in ("source", "target"):
+            dtype = type_of_ids(getattr(tokenizers, side).vocabulary_size)
+            writers.append(MemoryRows(dtype) if folder is None else FileRows(folder, side, dtype))
+        encoded = (rows for _, rows in encode_pairs(pairs, tokenizers, tokenizers.bound_format))
+        while some := list(itertools.islice(encoded, _PAIRS_AT_ONCE)):
+            for writer, rows in zip(writers, zip(*some, strict=True), strict=True):
+                writer.add(rows)
+        source, target = (writer.finish() for writer in writers)
+        return cls(source, target)
 
-    def replaced(self, rows: Sequence[Sequence[int]], where: np.ndarray) -> TokenRows:
-        """Other ids for the sentences `where`, the same ids for the rest."""
-        own = np.split(self.ids, self.offsets[1:-1])
-        return self.from_rows(
-            [
-                np.array(row, np.int32) if is_replaced else kept
-                for row, kept, is_replaced in zip(rows, own, where, strict=True)
-            ]
-        )
+    @classmethod
+    def mapped(cls, folder: Path) -> TokenizedPairs:
+        """Maps the files of a folder; a `ValueError` says that they are damaged."""
+        source, target = (map_rows(folder, side) for side in ("source", "target"))
+        if len(source) != len(target):
+            raise ValueError(
+                f"The token ids in {str(folder)!r} are of {len(source):,} sources and "
+                f"{len(target):,} targets. Expected as many of both."
+            )
+        return cls(source, target)
 
-    def to_lists(self) -> list[list[int]]:
-        """The ids of each sentence as Python lists."""
-        ids = self.ids.tolist()
-        return [ids[start:end] for start, end in itertools.pairwise(self.offsets.tolist())]
+    def positions(self, around: BoundFormat) -> np.ndarray:
+        """The positions that each pair takes: its longer side, with what stands around it."""
+        longer = self.source.lengths + np.int32(around.source_length)
+        return np.maximum(longer, self.target.lengths + np.int32(around.target_length), out=longer)
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """The number of tokens of each sentence."""
-        return np.diff(self.offsets)
-
-    def lengths_of(self, members: np.ndarray) -> np.ndarray:
-        """The number of tokens of the sentences `members`."""
-        sizes: np.ndarray = self.offsets[members + 1] - self.offsets[members]
-        return sizes
-
-    def padded(
-        self,
-        members: np.ndarray,
-        shape: tuple[int, int],
-        pad_id: int,
-        before: Sequence[int],
-        behind: Sequence[int],
-    ) -> np.ndarray:
-        """An array of padding with one sentence a row, between the ids `before` and `behind`."""
-        out = np.full(shape, pad_id, np.int32)
-        starts, sizes = self.offsets[members], self.lengths_of(members)
-        shift, rows = len(before), np.arange(len(members))[:, None]
-        out[: len(members), :shift] = before
-        out[rows, (sizes + shift)[:, None] + np.arange(len(behind))] = behind
-        row = np.repeat(np.arange(len(members)), sizes)
-        column = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        out[row, column + shift] = self.ids[np.repeat(starts, sizes) + column]
-        return out
+    def parts(self) -> Iterator[slice]:
+        """The numbers of the pairs, some at a time."""
+        count = len(self.source)
+        for start in range(0, count, _PAIRS_AT_ONCE):
+            yield slice(start, min(start + _PAIRS_AT_ONCE, count))
 
 
 @dataclass(frozen=True)
@@ -89,27 +85,30 @@ class Resampler:
     tokenizers: TokenizerPair
     sampling: SubwordSampling
 
-    def sample(
-        self, sides: tuple[TokenRows, TokenRows], seed: tuple[int, ...]
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """Samples other ids for both sides; the same seed gives the same ids."""
+    def sample(self, pairs: TokenizedPairs, seed: tuple[int, ...]) -> TokenizedPairs:
+        """Samples other ids for both sides, in memory; the same seed gives the same ids."""
         seeds = np.random.SeedSequence(seed).generate_state(2)
-        source, target = (
-            tokenizer.resample_batch(side.to_lists(), self.sampling, int(own_seed))
-            for tokenizer, side, own_seed in zip(
-                (self.tokenizers.source, self.tokenizers.target), sides, seeds, strict=True
-            )
-        )
-        return source, target
+        sides = []
+        for side, own_seed in zip(("source", "target"), seeds, strict=True):
+            tokenizer, rows = getattr(self.tokenizers, side), getattr(pairs, side)
+            plain = (row for part in pairs.parts() for row in rows.part(part.start, part.stop))
+            drawn = tokenizer.resampled(plain, self.sampling, int(own_seed))
+            writer = MemoryRows(type_of_ids(tokenizer.vocabulary_size))
+            while some := list(itertools.islice(drawn, _PAIRS_AT_ONCE)):
+                writer.add(some)
+            sides.append(writer.finish())
+        return TokenizedPairs(*sides)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Tokenised pairs in memory, and the bucket of each pair.
+    """Tokenised pairs, and the bucket of each pair.
+
+    The ids may lie on the disk. In memory are one byte a pair, the bucket, and in an epoch four
+    more, the order (eight from two billion pairs on).
 
     Attributes:
-        source: The source sentences' ids.
-        target: The target sentences' ids.
+        pairs: The ids.
         buckets: The buckets, the shortest first.
         bucket_of: For each pair the index of its bucket; -1 if a side is empty, `len(buckets)` if
             the pair is too long.
@@ -119,8 +118,7 @@ class Corpus:
         links: Which tokens of the two sides belong together, for guided alignment.
     """
 
-    source: TokenRows
-    target: TokenRows
+    pairs: TokenizedPairs
     buckets: tuple[Bucket, ...]
     bucket_of: np.ndarray
     num_batches: int
@@ -129,41 +127,30 @@ class Corpus:
     links: PieceLinks | None = None
 
     @classmethod
-    def from_texts(
-        cls, pairs: Iterable[Any], tokenizers: TokenizerPair, batching: Batching
-    ) -> Corpus:
-        """Tokenises sentence pairs and divides them into buckets."""
-        around = tokenizers.bound_format
-        sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-        for _, rows in encode_pairs(pairs, tokenizers, around):
-            for side, ids in zip(sides, rows, strict=True):
-                side.append(np.array(ids, np.int32))
-        source, target = map(TokenRows.from_rows, sides)
-        given = batching.alignments
-        links = None if given is None else PieceLinks.of(given, source.lengths, target.lengths)
+    def of(cls, pairs: TokenizedPairs, tokenizers: TokenizerPair, batching: Batching) -> Corpus:
+        """Divides tokenised pairs into buckets."""
+        given, sizes = batching.alignments, (pairs.source.lengths, pairs.target.lengths)
+        links = None if given is None else PieceLinks.of(given, *sizes)
+        filled = np.minimum(*sizes) > 0
+        del sizes
         # What a text itself begins with stands among its tokens.
-        around = around.without_leading_piece()
+        around = tokenizers.bound_format.without_leading_piece()
         sampling = batching.sampling
         resampler = None if sampling is None else Resampler(tokenizers, sampling)
-        plain = np.maximum(
-            source.lengths + around.source_length, target.lengths + around.target_length
-        )
-        filled = np.minimum(source.lengths, target.lengths) > 0
+        plain = pairs.positions(around)
         counts = filled & (plain <= batching.longest)
         sampled = (
-            [
-                _lengths(resampler.sample((source, target), (seed,)), around)
-                for seed in range(_SAMPLES)
-            ]
+            [resampler.sample(pairs, (seed,)).positions(around) for seed in range(_SAMPLES)]
             if resampler is not None and counts.any()
             else []
         )
         buckets = batching.buckets_for(
             np.concatenate([lengths[counts] for lengths in (plain, *sampled)])
         )
-        index = np.where(filled, bucket_of(plain, buckets), -1)
+        index = bucket_of(plain, buckets)
+        index[~filled] = -1
         batches = num_batches(index, buckets)
-        corpus = cls(source, target, buckets, index, batches, around, resampler, links)
+        corpus = cls(pairs, buckets, index, batches, around, resampler, links)
         if resampler is None:
             return corpus
         needed = [
@@ -172,6 +159,16 @@ class Corpus:
         ]
         batches = max([corpus.num_batches, *needed])
         return dataclasses.replace(corpus, num_batches=min(batches, int(corpus.kept.sum())))
+
+    @property
+    def source(self) -> TokenRows:
+        """The source sentences' ids."""
+        return self.pairs.source
+
+    @property
+    def target(self) -> TokenRows:
+        """The target sentences' ids."""
+        return self.pairs.target
 
     @functools.cached_property
     def kept(self) -> np.ndarray:
@@ -204,8 +201,8 @@ class Corpus:
         """The same pairs, split into the pieces of an epoch, in the buckets that these need."""
         if self.resampler is None or seed is None:
             return self
-        rows = self.resampler.sample((self.source, self.target), seed)
-        lengths = _lengths(rows, self.text_format)
+        rows = self.resampler.sample(self.pairs, seed)
+        lengths = rows.positions(self.text_format)
         fits = self._fits(lengths)
         # A sample seldom needs more batches than an epoch has. Then the last pairs keep the pieces
         # of `encode`: a sixty-fourth of the pairs, or 2, 4, ... times as many, until the rest fits.
@@ -214,11 +211,20 @@ class Corpus:
             index = self._rebucketed(lengths, fits)
             if num_batches(index, self.buckets) <= self.num_batches:
                 break
-        source, target = (
-            side.replaced(sampled, fits)
-            for side, sampled in zip((self.source, self.target), rows, strict=True)
-        )
-        return dataclasses.replace(self, source=source, target=target, bucket_of=index)
+        return dataclasses.replace(self, pairs=self._chosen(rows, fits), bucket_of=index)
+
+    def _chosen(self, sampled: TokenizedPairs, where: np.ndarray) -> TokenizedPairs:
+        """The sampled ids of the pairs `where`, the usual ids of the others, in memory."""
+        sides = []
+        for side in ("source", "target"):
+            drawn, usual = getattr(sampled, side), getattr(self.pairs, side)
+            writer = MemoryRows(drawn.ids.dtype)
+            for part in self.pairs.parts():
+                both = (rows.part(part.start, part.stop) for rows in (drawn, usual))
+                rows = zip(*both, where[part].tolist(), strict=True)
+                writer.add([other if is_drawn else own for other, own, is_drawn in rows])
+            sides.append(writer.finish())
+        return TokenizedPairs(*sides)
 
     def _fits(self, lengths: np.ndarray) -> np.ndarray:
         """Which of the kept pairs the largest bucket also holds with other lengths."""
@@ -272,7 +278,7 @@ class Corpus:
         """The bucket and the pairs of each batch, in a random order or in a fixed one."""
         plan = []
         for index, bucket in enumerate(self.buckets):
-            order = np.flatnonzero(self.bucket_of == index)
+            order = self._members_of(index)
             if generator is not None:
                 order = generator.permutation(order)
             plan += [
@@ -287,6 +293,15 @@ class Corpus:
         if generator is not None:
             plan = [plan[batch] for batch in generator.permutation(len(plan))]
         return plan
+
+    def _members_of(self, bucket: int) -> np.ndarray:
+        """The numbers of a bucket's pairs, in the smallest type that holds all of them."""
+        dtype = np.int32 if len(self.bucket_of) < 1 << 31 else np.int64
+        found = [np.zeros(0, dtype)]
+        for part in self.pairs.parts():
+            some = np.flatnonzero(self.bucket_of[part] == bucket) + part.start
+            found.append(some.astype(dtype))
+        return np.concatenate(found)
 
     def _weighted(
         self, plan: list[tuple[Bucket, np.ndarray]], first: int, batches_per_update: int
@@ -325,15 +340,3 @@ class Corpus:
             shifts = (len(before), len(prefix))
             inputs["alignment"] = self.links.weights(members, shape, shifts) * np.float32(weight)
         return inputs, labels
-
-
-def _lengths(
-    sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]], around: BoundFormat
-) -> np.ndarray:
-    """The positions that each pair takes: its longer side, with what stands around the tokens."""
-    return np.array(
-        [
-            max(len(source) + around.source_length, len(target) + around.target_length)
-            for source, target in zip(*sides, strict=True)
-        ]
-    )

@@ -12,7 +12,7 @@ from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.batching import Batch, Batching
 from keras_addnorm.data.buckets import Bucket
-from keras_addnorm.data.corpus import Corpus
+from keras_addnorm.data.corpus import Corpus, TokenizedPairs
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.text_format import DEFAULT_IDS
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
@@ -24,6 +24,9 @@ class Epochs:
     The order of an epoch follows from the seed and its number alone. So a training can be resumed
     in the middle of an epoch, and a batch that caused an error can be made again.
 
+    With `steps_per_epoch`, an epoch is a stretch of so many batches of the stream in which one pass
+    over the pairs follows the other; each pass has an order of its own.
+
     Args:
         corpus: The tokenised pairs.
         batching: How the pairs become batches.
@@ -32,17 +35,23 @@ class Epochs:
     def __init__(self, corpus: Corpus, batching: Batching) -> None:
         self._corpus = corpus
         self._batching = batching
+        together = batching.batches_per_update
+        self._batches_of_pass = -(-corpus.num_batches // together) * together
         self._next = (batching.first_epoch, 0)
         self._resampled: tuple[int, Corpus] | None = None
 
     @classmethod
     def from_texts(
-        cls, pairs: Iterable[Any], tokenizers: BaseTokenizer | TokenizerPair, batching: Batching
+        cls,
+        pairs: Iterable[Any] | TokenizedPairs,
+        tokenizers: BaseTokenizer | TokenizerPair,
+        batching: Batching,
     ) -> Epochs:
         """Tokenises sentence pairs.
 
         Args:
-            pairs: Pairs (source text, target text), as for `make_training_dataset`.
+            pairs: Pairs (source text, target text), as for `make_training_dataset`; or those that
+                these tokenizers have tokenised.
             tokenizers: The pair of tokenizers, or one tokenizer for both languages.
             batching: How the pairs become batches.
 
@@ -53,7 +62,10 @@ class Epochs:
             TypeError: If an element of `pairs` is not a pair of strings.
             ValueError: If the rows cannot be shared evenly, or no pair is left.
         """
-        corpus = Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), batching)
+        tokenizers = TokenizerPair.of(tokenizers)
+        if not isinstance(pairs, TokenizedPairs):
+            pairs = TokenizedPairs.of(pairs, tokenizers)
+        corpus = Corpus.of(pairs, tokenizers, batching)
         _require_even_shares(corpus.buckets, batching.row_share)
         report = corpus.report(batching.batches_per_update)
         if not report.kept:
@@ -82,8 +94,7 @@ class Epochs:
         if around != DEFAULT_IDS:
             digest.update(repr(around).encode())
         for side in (self._corpus.source, self._corpus.target):
-            digest.update(side.offsets.data)
-            digest.update(side.ids.data)
+            side.update(digest)
         if (links := self._corpus.links) is not None:
             digest.update(links.offsets.data)
             digest.update(links.places.data)
@@ -114,13 +125,24 @@ class Epochs:
         left_out = itertools.islice(self.batches(epoch), batch)
         return itertools.chain(self.batches(epoch, batch), left_out)
 
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return self._batching.steps_per_epoch or self._batches_of_pass
+
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """Makes the batches of an epoch."""
-        return self._corpus_of(epoch).batches(self._batching, epoch, first)
+        """Makes the batches of an epoch, from the batch `first` on."""
+        left = len(self) - first
+        number, start = divmod(epoch * len(self) + first, self._batches_of_pass)
+        while left > 0:
+            some = self._corpus_of(number).batches(self._batching, number, start)
+            yield from itertools.islice(some, left)
+            left -= self._batches_of_pass - start
+            number, start = number + 1, 0
 
     def report(self, epoch: int) -> PipelineReport:
-        """Counts the pairs, tokens and batches of an epoch."""
-        return self._corpus_of(epoch).report(self._batching.batches_per_update)
+        """Counts pairs, tokens and batches of the pass over the pairs that an epoch begins in."""
+        number = epoch * len(self) // self._batches_of_pass
+        return self._corpus_of(number).report(self._batching.batches_per_update)
 
     def _corpus_of(self, epoch: int) -> Corpus:
         """The corpus with an epoch's pieces; the last one asked for is kept."""

@@ -12,6 +12,7 @@ import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics.argument_checks import require_int
@@ -19,7 +20,7 @@ from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.generate import Pair, demo_splits, fingerprint, target_grammar
 from keras_addnorm.data.open_files import choose_direction
 from keras_addnorm.data.pair_sources import PairSource
-from keras_addnorm.data.readers import RawPair
+from keras_addnorm.data.readers import InputFile, RawPair
 from keras_addnorm.data.request import Request
 from keras_addnorm.data.splits import listed
 from keras_addnorm.data.strings import string_pairs
@@ -66,6 +67,12 @@ class NamedSource(PairSource):
     def is_counted(self) -> bool:
         """There may be millions of them, and how many can be used, nobody has counted."""
         return getattr(self.builder, "is_counted", False)
+
+    def fingerprint(self) -> str:
+        """Digests of the files that the set was prepared as."""
+        files = self.builder.info.splits[self.split].filepaths
+        digests = [InputFile(Path(path)).digest() for path in files]
+        return f"{self.feature} {self.source} {self.target} {digests}"
 
     def raw_pairs(self) -> Iterator[RawPair]:
         """In the order on disk."""

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from keras_addnorm.data.characters import has_invisible
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.scripts import script_of
@@ -103,18 +105,55 @@ def _median_ratio(counts: Counter[PairFeatures]) -> int:
     return 0
 
 
+class SeenPairs:
+    """The pairs that have come before, as hashes of eight bytes.
+
+    The latest are a set, which is fast to add to; the earlier ones are sorted arrays, each at least
+    twice as long as the next one, which are small.
+    """
+
+    _LATEST = 1 << 17
+
+    def __init__(self) -> None:
+        self._latest: set[int] = set()
+        self._earlier: list[np.ndarray] = []
+
+    def add(self, pair: tuple[str, str]) -> bool:
+        """Remembers a pair; says whether the same one has come before."""
+        key = hash(pair)
+        if key in self._latest or any(_holds(some, key) for some in self._earlier):
+            return True
+        self._latest.add(key)
+        if len(self._latest) >= self._LATEST:
+            self._put_away()
+        return False
+
+    def _put_away(self) -> None:
+        some = np.fromiter(self._latest, np.int64, len(self._latest))
+        self._latest = set()
+        while self._earlier and len(self._earlier[-1]) < 2 * len(some):
+            some = np.concatenate([self._earlier.pop(), some])
+        some.sort()
+        self._earlier.append(some)
+
+
+def _holds(rising: np.ndarray, key: int) -> bool:
+    place = int(rising.searchsorted(key))
+    return place < len(rising) and int(rising[place]) == key
+
+
 @dataclass(frozen=True)
 class OtherPairs:
     """What a pair is compared with.
 
     Attributes:
         held_out: The validation and test pairs.
-        seen: Hashes of the pairs before it: the texts themselves need not be in memory.
+        seen: The pairs before it: the texts themselves need not be in memory.
         is_known_as_repeated: Whether it has come before, where somebody else remembers that.
     """
 
     held_out: HeldOutTexts = field(default_factory=lambda: HeldOutTexts(()))
-    seen: set[int] = field(default_factory=set)
+    seen: SeenPairs = field(default_factory=SeenPairs)
     is_known_as_repeated: bool | None = None
 
     def knowing(self, is_repeated: bool) -> OtherPairs:
@@ -125,11 +164,7 @@ class OtherPairs:
         """Whether the same pair has come before; it is remembered."""
         if self.is_known_as_repeated is not None:
             return self.is_known_as_repeated
-        key = hash(pair)
-        if key in self.seen:
-            return True
-        self.seen.add(key)
-        return False
+        return self.seen.add(pair)
 
 
 @dataclass(frozen=True)

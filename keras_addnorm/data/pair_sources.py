@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -40,6 +41,13 @@ class PairSource(abc.ABC):
     @abc.abstractmethod
     def raw_pairs(self) -> Iterator[RawPair]:
         """Reads the pairs as they stand in the file."""
+
+    def fingerprint(self) -> str:
+        """A digest of the pairs: other ones have another. By default all of them are read."""
+        digest = hashlib.blake2b(digest_size=16)
+        for raw in self.raw_pairs():
+            digest.update(repr(raw).encode())
+        return digest.hexdigest()
 
     @property
     def size(self) -> int | None:
@@ -82,6 +90,10 @@ class PairFile(PairSource):
     def note(self) -> str:
         """How the columns were chosen, if the file does not say."""
         return self.columns.note
+
+    def fingerprint(self) -> str:
+        """A digest of the file, and of how it is read."""
+        return f"{self.file.digest()} {type(self.reader).__name__} {self.columns}"
 
     def raw_pairs(self) -> Iterator[RawPair]:
         """As the reader gives them."""

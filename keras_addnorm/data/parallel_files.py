@@ -58,6 +58,10 @@ class ParallelFiles(PairSource):
         """The name of the first file."""
         return printable(self.source.name)
 
+    def fingerprint(self) -> str:
+        """The digests of both files."""
+        return f"{self.source.digest()} {self.target.digest()}"
+
     def raw_pairs(self) -> Iterator[RawPair]:
         """Line by line."""
         lines = zip(self.source.lines(), self.target.lines(), strict=True)

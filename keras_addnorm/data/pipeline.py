@@ -37,6 +37,7 @@ def make_training_dataset(
     shuffle_seed: int | None = None,
     first_epoch: int = 0,
     batches_per_update: int = 1,
+    steps_per_epoch: int | None = None,
     repeats: int = 1,
     row_weights: bool = False,
     rows_multiple_of: int = 1,
@@ -46,7 +47,8 @@ def make_training_dataset(
 ) -> tf.data.Dataset:
     """Tokenises sentence pairs once and serves them as bucketed batches.
 
-    The ids are kept in memory (4 bytes a token), so no epoch tokenises again. With a seed, every
+    The ids are kept in memory (2 bytes a token, or 4 with more than 65,536 pieces), so no epoch
+    tokenises again. With a seed, every
     iteration over the data set is the next epoch: sentences are shuffled within their bucket and
     batches across buckets, anew in each epoch and the same in each run. Without a seed, the order
     is fixed, as validation wants it. The number of batches is known and the same in every epoch.
@@ -72,6 +74,9 @@ def make_training_dataset(
             divided by its tokens. The *sum* of the weighted losses of tokens, averaged over the
             batches of an update as Keras does, is then the mean over all tokens of the update. An
             epoch is filled up with batches of padding to whole updates.
+        steps_per_epoch: If given, each iteration has so many batches, and goes on where the one
+            before has ended: in the middle of a pass over the pairs, or in the next one. So a
+            training can validate after a number of updates.
         repeats: How often each row stands in a batch, in succession: `RDropCrossentropy` wants 2.
             `tokens_per_batch` counts a row once.
         row_weights: Whether batches have row weights even if an update is one batch, for several
@@ -125,6 +130,7 @@ def make_training_dataset(
         shuffle_seed=shuffle_seed,
         first_epoch=first_epoch,
         batches_per_update=batches_per_update,
+        steps_per_epoch=steps_per_epoch,
         repeats=repeats,
         row_weights=row_weights,
         rows_multiple_of=rows_multiple_of,
@@ -142,7 +148,7 @@ def make_training_dataset(
     if batching.has_row_weights:
         signature = (*signature, tf.TensorSpec((None, 1), tf.float32))
     dataset = tf.data.Dataset.from_generator(epochs.next_iteration, output_signature=signature)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.batches))
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(epochs)))
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
     dataset.report, dataset.epochs = report, epochs
     return dataset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -119,7 +119,7 @@ class TrainingBatches(BatchesOfManySizes):
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
-        return self.report.batches
+        return len(self._epochs)
 
     def batch_at(self, index: int) -> Batch:
         """Makes a batch of the epoch. Reading in order is the fastest.
@@ -140,6 +140,23 @@ class TrainingBatches(BatchesOfManySizes):
     def _one_larger(self, batch: Any) -> Any:
         # Alignments are (B, T, S).
         return keras.tree.map_structure(lambda x: _padded(x, 3), batch)
+
+    @property
+    def epochs(self) -> TrainingBatches:
+        """Itself: where the next epoch starts, as the `epochs` of `make_training_dataset`."""
+        return self
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """Makes the batches of any epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            first: The number of the first batch.
+
+        Returns:
+            The batches from there to the end of the epoch.
+        """
+        return self._epochs.batches(epoch, first)
 
     @property
     def plan(self) -> str:

@@ -11,9 +11,10 @@ from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.batching import Batch
 from keras_addnorm.data.buckets import TOKENS_PER_BATCH, Bucket, Bucketing, bucket_of
-from keras_addnorm.data.corpus import Corpus, TokenRows
+from keras_addnorm.data.corpus import Corpus, TokenizedPairs
 from keras_addnorm.data.strings import describe
 from keras_addnorm.data.text_format import BoundFormat
+from keras_addnorm.data.token_rows import TokenRows
 from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ def bucket_by_length(
     around = BoundFormat((), (), (end_id,), (), False, None, pad_id, start_id, end_id, None)
 
     def batch(bucket: Bucket, pairs: list[Any]) -> Batch:
-        source, target = (TokenRows.from_rows([*side]) for side in zip(*pairs, strict=True))
+        ids = TokenizedPairs(*(TokenRows.from_rows(side) for side in zip(*pairs, strict=True)))
         rows = np.arange(len(pairs))
-        return Corpus(source, target, (bucket,), rows, 1, around, None).batch(bucket, rows)
+        return Corpus(ids, (bucket,), rows, 1, around, None).batch(bucket, rows)
 
     def batches() -> Iterator[Batch]:
         waiting: list[list[Any]] = [[] for _ in buckets]

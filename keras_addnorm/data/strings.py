@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from keras_addnorm.basics.errors import ArgumentTypeError
+
+Item = TypeVar("Item")
 
 _TEXTS_AT_ONCE = 1024
 
@@ -48,6 +52,22 @@ def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
 def strings(texts: Iterable[Any]) -> Iterator[str]:
     """Reads texts as Python strings, from any iterable or a `tf.data.Dataset` of scalars."""
     return (_string(text, index) for index, text in enumerate(_elements(texts)))
+
+
+def sample(items: Iterable[Item], count: int | None) -> list[Item]:
+    """Draws items at random, each with the same chance, without knowing how many there are.
+
+    Up to `count` items, or without it, all are taken, in their order. The same items give the same
+    sample (reservoir sampling, Algorithm R; Vitter 1985).
+    """
+    items = iter(items)
+    drawn = list(itertools.islice(items, count))
+    draw = random.Random(0).randrange
+    for number, item in enumerate(items, len(drawn) + 1):
+        place = draw(number)
+        if place < len(drawn):
+            drawn[place] = item
+    return drawn
 
 
 def several_texts(texts: Iterable[Any]) -> Iterable[Any]:

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,21 +91,11 @@ class Sampler:
         make = _BpeDropout if kind == "bpe" else _UnigramSampling
         self._words: _BpeDropout | _UnigramSampling = make(vocabulary, sampling.alpha)
 
-    def sample(self, rows: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
-        """Samples a segmentation of each text.
-
-        Args:
-            rows: The ids of each text, as `Tokenizer.encode` returns them.
-            seed: The same seed gives the same pieces.
-
-        Returns:
-            The ids of each text.
-        """
+    def sample(self, rows: Iterable[Sequence[int]], seed: int) -> Iterator[list[int]]:
+        """Samples a segmentation of each text, from the ids of `Tokenizer.encode`."""
         draw = random.Random(seed).random
-        return [
-            [token for word in self._split(row) for token in self._sample_word(word, draw)]
-            for row in rows
-        ]
+        for row in rows:
+            yield [token for word in self._split(row) for token in self._sample_word(word, draw)]
 
     def _split(self, row: Sequence[int]) -> Iterator[Ids]:
         """Splits a text into its words."""

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,7 +227,13 @@ class Tokenizer(BaseTokenizer):
             )
         symbols = _checked_symbols(user_defined_symbols)
         normalizer = training_normalizer(rule, symbols)
-        sentences = filter(None, map(normalizer, strings(texts)))
+        # A sequence can be read again, a stream has to be kept for it.
+        again = texts if isinstance(texts, Sequence) or not allow_smaller else list(strings(texts))
+
+        def normalized() -> Iterator[str]:
+            return filter(None, map(normalizer, strings(again)))
+
+        sentences = normalized()
         first = next(sentences, None)
         if first is None:
             raise ValueError(
@@ -243,13 +249,12 @@ class Tokenizer(BaseTokenizer):
             symbols={normalizer.marks[symbol]: symbol for symbol in symbols},
             byte_fallback=byte_fallback,
         )
-        if not allow_smaller:
-            return cls(train(every, vocabulary_size))
-        kept = list(every)
         try:
-            return cls(train(iter(kept), vocabulary_size))
+            return cls(train(every, vocabulary_size))
         except VocabularyTooLargeError as error:
-            return cls(train(iter(kept), error.largest))
+            if not allow_smaller:
+                raise
+            return cls(train(normalized(), error.largest))
 
     @classmethod
     def from_sentencepiece(

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import require_int, to_path
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.suggestions import Elsewhere
 from keras_addnorm.basics.text import parse_json, read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
-from keras_addnorm.data.strings import describe, string_pairs
+from keras_addnorm.data.strings import describe, sample, string_pairs
 from keras_addnorm.data.text_format import (
     BoundFormat,
     TextFormat,
@@ -138,6 +138,7 @@ class TokenizerPair:
         normalization: str = "nfc",
         user_defined_symbols: Sequence[str] = (),
         byte_fallback: bool = False,
+        sample_pairs: int | None = None,
         allow_smaller: bool = False,
     ) -> TokenizerPair:
         """Trains the vocabularies of a set of sentence pairs.
@@ -153,6 +154,9 @@ class TokenizerPair:
                 apart what is written differently.
             user_defined_symbols: As in `Tokenizer.train`, in each vocabulary.
             byte_fallback: As in `Tokenizer.train`.
+            sample_pairs: The most pairs to train on: a random sample, the same one each time, where
+                there are more. All pairs are in memory while SentencePiece counts them, 1 kB a
+                pair. `None` for all.
             allow_smaller: As in `Tokenizer.train`.
 
         Returns:
@@ -160,9 +164,11 @@ class TokenizerPair:
 
         Raises:
             TypeError: If an element is not a pair of strings.
-            ValueError: As for `Tokenizer.train`.
+            ValueError: As for `Tokenizer.train`, or if `sample_pairs` is no int of at least 1.
         """
-        sides = list(string_pairs(pairs))
+        if sample_pairs is not None:
+            require_int("A tokenizer is trained on pairs.", sample_pairs=sample_pairs)
+        sides = sample(string_pairs(pairs), sample_pairs)
         options: dict[str, Any] = {
             "vocabulary_size": vocabulary_size,
             "kind": kind,
@@ -173,10 +179,10 @@ class TokenizerPair:
             "allow_smaller": allow_smaller,
         }
         if joint:
-            return cls.joint(Tokenizer.train((text for pair in sides for text in pair), **options))
+            return cls.joint(Tokenizer.train([text for pair in sides for text in pair], **options))
         return cls(
-            Tokenizer.train((source for source, _ in sides), **options),
-            Tokenizer.train((target for _, target in sides), **options),
+            Tokenizer.train([source for source, _ in sides], **options),
+            Tokenizer.train([target for _, target in sides], **options),
         )
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import hashlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -240,6 +241,13 @@ class TranslationSet:
         else:  # Whole splits need no sizes.
             parts = ((name, 0, None) for name in split.split("+"))
         return _Parts([(self.splits[name], start, end) for name, start, end in parts])
+
+    def fingerprint(self) -> str:
+        """A digest of all pairs and of how they are read; most files need not be parsed for it."""
+        digest = hashlib.blake2b(digest_size=16)
+        for one in self.sources:
+            digest.update(f"{one.split} {one.fingerprint()}\n".encode())
+        return f"{digest.hexdigest()} {self.max_chars}"
 
     def line_reports(self, splits: Iterable[str]) -> dict[str, LineReport]:
         """What is kept of each split, as a whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from keras_addnorm.distribution import is_first
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, ProgressLines, RunRecorder
 from keras_addnorm.runs.choices import BEST_METRICS
+from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.prepare import Prepared
 from keras_addnorm.runs.progress import epoch_line
 from keras_addnorm.runs.resuming import last_checkpoint
@@ -48,11 +50,11 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
     """Makes the callbacks of a training; `says_how_far` within an epoch where no bar does."""
     training, directory, say = prepared.config.training, prepared.directory, prepared.say
     best = BestEpochs(training.best_metric, BEST_METRICS[training.best_metric], training.keep_best)
-    recorder = RunRecorder(directory, prepared.report, prepared.state.epoch, best)
+    recorder = RunRecorder(directory, prepared.report, prepared.state.epoch, best, prepared.course)
     stopping = _early_stopping(training)
     position = TrainingPosition(
         prepared.epochs,
-        prepared.report.batches,
+        prepared.course.batches,
         prepared.state,
         {"recorder": recorder, **stopping},
         prepared.epochs.plan,
@@ -80,12 +82,12 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
         *_score(prepared),
         *_monitor(prepared),
         *_of_the_first(
-            keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
+            *_tensorboard(directory),
             recorder,
-            *([ProgressLines(say, position, training.epochs)] if says_how_far else []),
+            *([ProgressLines(say, position, prepared.course)] if says_how_far else []),
             keras.callbacks.LambdaCallback(
                 on_epoch_end=lambda epoch, logs: say(
-                    epoch_line(recorder.rows[-1], training.epochs, recorder.seconds_an_epoch())
+                    epoch_line(recorder.rows[-1], prepared.course, recorder.seconds_an_epoch())
                 )
             ),
         ),
@@ -100,6 +102,13 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
 def _of_the_first(*callbacks: keras.callbacks.Callback) -> tuple[keras.callbacks.Callback, ...]:
     """Callbacks that write: of several processes, only the first has them."""
     return callbacks if is_first() else ()
+
+
+def _tensorboard(directory: RunDirectory) -> list[keras.callbacks.Callback]:
+    """What writes the curves for TensorBoard, which TensorFlow has to be installed for."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return []
+    return [keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False)]
 
 
 def _early_stopping(training: TrainingConfig) -> dict[str, keras.callbacks.EarlyStopping]:
@@ -149,7 +158,8 @@ def _monitor(prepared: Prepared) -> list[keras.callbacks.Callback]:
     every, directory = prepared.config.training.monitor_every, prepared.directory
     if not every:
         return []
-    batch = next(prepared.validation_data.as_numpy_iterator())
+    data = prepared.validation_data
+    batch = data[0] if isinstance(data, keras.utils.PyDataset) else next(data.as_numpy_iterator())
     return [
         ResidualMonitor(
             keras.tree.map_structure(lambda array: array[:_MONITORED_PAIRS], batch),

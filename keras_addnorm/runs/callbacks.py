@@ -16,6 +16,7 @@ import keras
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.terminal import duration
+from keras_addnorm.runs.updates import Course
 from keras_addnorm.runs.weight_files import save_best_weights, save_weights
 from keras_addnorm.training import plot_curves
 from keras_addnorm.training.resume import TrainingPosition
@@ -56,14 +57,22 @@ class RunRecorder(keras.callbacks.Callback):
         report: What an epoch holds.
         first_epoch: The epoch that the training goes on with.
         best: Which epochs' weights are kept.
+        course: How long the training is. Where an epoch is a number of updates, the log says after
+            how many `updates` a row was written, and speeds are those of the mean batch.
     """
 
     def __init__(
-        self, directory: RunDirectory, report: PipelineReport, first_epoch: int, best: BestEpochs
+        self,
+        directory: RunDirectory,
+        report: PipelineReport,
+        first_epoch: int,
+        best: BestEpochs,
+        course: Course,
     ) -> None:
         super().__init__()
         self.directory = directory
         self.report = report
+        self.course = course
         self.best = best
         self.rows = [row for row in directory.read_log() if row["epoch"] < first_epoch]
         self._started: float | None = None
@@ -114,12 +123,15 @@ class RunRecorder(keras.callbacks.Callback):
         """Writes the epoch's row of the log, the curves, and the weights if it is a best epoch."""
         seconds = self.memory()["epoch_seconds"]
         self._started = None
-        tokens = self.report.source_tokens + self.report.target_tokens
+        share = self.course.batches / self.report.batches
+        tokens = share * (self.report.source_tokens + self.report.target_tokens)
+        updates = {"updates": self.course.updates_after(epoch + 1)}
         row = {
             "epoch": epoch,
+            **(updates if self.course.counts_updates else {}),
             **{key: float(value) for key, value in (logs or {}).items()},
             "seconds": round(seconds, 3),
-            "examples_per_second": round(self.report.kept / seconds, 1),
+            "examples_per_second": round(share * self.report.kept / seconds, 1),
             "tokens_per_second": round(tokens / seconds, 1),
             "padding": round(self.report.padding, 4),
             "peak_memory_mib": round(peak_memory_mebibytes(), 1),
@@ -166,7 +178,7 @@ class ProgressLines(keras.callbacks.Callback):
     Args:
         say: Takes the lines.
         position: Knows where the training is.
-        epochs: How many epochs there are to be.
+        course: How many epochs there are to be.
         seconds: How often.
     """
 
@@ -174,13 +186,13 @@ class ProgressLines(keras.callbacks.Callback):
         self,
         say: Callable[[str], None],
         position: TrainingPosition,
-        epochs: int,
+        course: Course,
         seconds: float = 60.0,
     ) -> None:
         super().__init__()
         self.say = say
         self.position = position
-        self.epochs = epochs
+        self.course = course
         self.seconds = seconds
         self._said = self._last = 0.0
         self._batches: list[float] = []
@@ -203,8 +215,9 @@ class ProgressLines(keras.callbacks.Callback):
         # Of few batches, most of the time went into compiling them.
         is_known = len(self._batches) >= _FEW_BATCHES
         loss = f", loss {float(logs['loss']):.4f}" if logs and "loss" in logs else ""
+        epoch = self.course.name(self.position.epoch + 1).capitalize()
         self.say(
-            f"Epoch {self.position.epoch + 1} of {self.epochs}: {done:,} of {total:,} batches"
+            f"{epoch}: {done:,} of {total:,} batches"
             f"{loss}; {f'{left} left of it' if is_known else 'compiling'}."
         )
 
@@ -263,6 +276,10 @@ class MovingAverage(keras.callbacks.Callback):
         super().__init__()
         self._weights: list[Any] = []
 
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Puts the weights back where an earlier `fit` of this training ended with the average."""
+        self._restore()
+
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Puts the average in place."""
         optimizer = self.model.optimizer
@@ -276,5 +293,9 @@ class MovingAverage(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Puts the weights back, bit for bit."""
-        for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
+        self._restore()
+
+    def _restore(self) -> None:
+        variables = self.model.trainable_variables if self._weights else []
+        for variable, weight in zip(variables, self._weights, strict=True):
             variable.assign(weight)

@@ -201,6 +201,14 @@ def _require_same_optimizer(
         "lora_rank": lambda rank: rank,
         "eight_bits": bool,
     }
+    before_every, every = before["validate_every"], now["validate_every"]
+    if before_every != every:
+        raise ArgumentError(
+            f"The checkpoints in {str(directory.path)!r} count what lies between two validations.",
+            f"`training.validate_every` = {before_every}",
+            "Leave the setting as it was, or choose another run directory.",
+            value=every,
+        )
     for key, kind in same.items():
         if kind(before[key]) != kind(now[key]):
             raise ArgumentError(

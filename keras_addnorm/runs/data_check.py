@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data import LineReport
-from keras_addnorm.data.pair_faults import FAULTS, FaultCounter
+from keras_addnorm.data.pair_faults import FAULTS
 from keras_addnorm.data.pipeline_report import PipelineReport
 
 
@@ -28,7 +28,7 @@ class DataCheck:
     @classmethod
     def of(
         cls,
-        counter: FaultCounter,
+        faults: Mapping[str, int],
         report: PipelineReport,
         lines: Iterable[LineReport] = (),
         expected: Iterable[str] = (),
@@ -43,7 +43,7 @@ class DataCheck:
             "zero_characters": sum(split.no_text for split in lines),
         }
         counted = {*FAULTS} - {*expected}
-        return cls(left_out, {name: n for name, n in counter.counts().items() if name in counted})
+        return cls(left_out, {name: n for name, n in faults.items() if name in counted})
 
     def __str__(self) -> str:
         hints = {name: n for name, n in self.faults.items() if not FAULTS[name].is_certain}

@@ -34,7 +34,9 @@ _LEFTOVER = re.compile(
 
 
 # What a training writes before `config.toml`, and leaves where it is killed.
-_FIRST_FILES = {"manifest.json", "standard_input", "tokenizer", "tensorboard", "distillation"}
+_FIRST_FILES = {
+    *("manifest.json", "standard_input", "tokenizer", "token_ids", "tensorboard", "distillation")
+}
 
 # What to do about a damaged file, where another copy is not the only help.
 _REMEDIES = {
@@ -101,6 +103,7 @@ class RunDirectory:
     | `config.toml` | the whole configuration, defaults included |
     | `model.json` | the model's `Seq2SeqConfig` |
     | `tokenizer/` | the tokeniser pair |
+    | `token_ids/` | the training pairs, tokenised, and their check; made anew if it is gone |
     | `best.weights.h5` | the weights of the best epoch, by `best_metric` |
     | `best/` | the weights of the `keep_best` best epochs, if there are to be several |
     | `averaged.weights.h5` | the mean of the last epochs' weights, if asked for |
@@ -135,6 +138,7 @@ class RunDirectory:
     config = _Place("config.toml")
     model = _Place("model.json")
     tokenizer = _Place("tokenizer")
+    token_ids = _Place("token_ids")
     checkpoints = _Place("checkpoints")
     best_weights = _Place("best.weights.h5")
     best_epochs = _Place("best")

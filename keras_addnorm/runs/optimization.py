@@ -13,6 +13,7 @@ from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.choices import CLIPS, PRECISIONS
 from keras_addnorm.runs.settings import TrainingConfig
+from keras_addnorm.runs.updates import Course
 from keras_addnorm.training import (
     Adam,
     Cooldown,
@@ -101,7 +102,7 @@ def compile_model(
 ) -> None:
     """Compiles a model for training as the configuration says, with a teacher if it has one."""
     together, pad_id = training.batches_per_update, model.config.pad_id
-    total_steps = steps_per_epoch * training.epochs
+    total_steps = Course.of(training, steps_per_epoch).steps
     rate = _learning_rate(training, model.config.hidden_dim, steps_per_epoch, total_steps)
     weighted_sum = together > 1 or devices.sums_replicas
     guided, tau = training.guided_alignment, training.temperature

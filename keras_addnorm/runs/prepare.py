@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
 from keras_addnorm import distribution
-from keras_addnorm.data import SubwordSampling, TokenizerPair, make_training_dataset
+from keras_addnorm.data import (
+    SubwordSampling,
+    TokenizerPair,
+    TrainingBatches,
+    make_training_batches,
+    make_training_dataset,
+)
 from keras_addnorm.data.epochs import Epochs
 from keras_addnorm.data.loading import is_built_in
-from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.data.pair_faults import FaultCounter, OtherPairs
 from keras_addnorm.data.pipeline_report import PipelineReport
-from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.distribution import Devices, is_first
 from keras_addnorm.models import Seq2SeqTransformer, enable_lora
 from keras_addnorm.runs.checks_before_training import (
@@ -39,11 +41,9 @@ from keras_addnorm.runs.text_data import (
     run_pairs,
 )
 from keras_addnorm.runs.trained_run import model_config, save_model_config
-from keras_addnorm.runs.updates import about_updates, with_warmup
+from keras_addnorm.runs.training_ids import TrainingIds, training_ids
+from keras_addnorm.runs.updates import Course, about_cost, about_updates, with_warmup
 from keras_addnorm.training.checkpoint_file import TrainingState
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Prepared:
         model: The model, compiled and loaded.
         training_data: The batches to train on.
         epochs: Their epochs.
-        report: What an epoch holds.
+        report: What a pass over the training pairs holds.
+        course: How long the training is.
         validation_data: The batches to validate on.
         validation_pairs: Their texts.
         state: Where the training is.
@@ -69,10 +70,11 @@ class Prepared:
     say: Callable[[str], None]
     tokenizers: TokenizerPair
     model: Seq2SeqTransformer
-    training_data: tf.data.Dataset
-    epochs: Epochs
+    training_data: Any
+    epochs: Epochs | TrainingBatches
     report: PipelineReport
-    validation_data: tf.data.Dataset
+    course: Course
+    validation_data: Any
     validation_pairs: Iterable[Any]
     state: TrainingState
 
@@ -97,18 +99,18 @@ def prepare(
                 say(note)
             digest = None if checkpoint is None else found.tokenizers
             tokenizers = load_or_train_tokenizers(config, directory, pairs.training, say, digest)
+            chosen_model = model_config(config, tokenizers)
+            require_shareable_model(chosen_model, devices)
             alignments = run_alignments(training, directory, tokenizers, pairs.training, say)
+            ids = training_ids(config, directory, pairs, tokenizers, say)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
-        chosen_model = model_config(config, tokenizers)
-        require_shareable_model(chosen_model, devices)
         model = Seq2SeqTransformer(chosen_model)
         if training.lora_rank:
             enable_lora(model, training.lora_rank)
         with as_user_errors():
             teacher = load_teacher(training, tokenizers, directory.verify)
-    counter = _fault_counter(pairs)
-    data, validation_data = _datasets(training, tokenizers, pairs, alignments, counter, devices)
+    data, validation_data = _datasets(training, tokenizers, pairs, ids, alignments, devices)
     epochs, report = data.epochs, data.report
     require_shareable_batches(report, devices)
     config, about_warmup = with_warmup(config, directory, report)
@@ -124,10 +126,11 @@ def prepare(
         say(line)
     if about_warmup is not None:
         say(about_warmup)
-    _say_faults(config, pairs, counter, report, say)
+    _say_faults(config, ids, report, say)
     say(f"Validation data: {validation_data.report}.")
     pieces = tokenizers.target.vocabulary_size
     say(f"Model: {model.count_params():,} weights, {pieces:,} pieces.")
+    say(about_cost(training, report, model.count_params()))
     for line in about_smoothing(training.label_smoothing, pieces):
         say(line)
     if training.lora_rank:
@@ -144,6 +147,7 @@ def prepare(
         training_data=data,
         epochs=epochs,
         report=report,
+        course=Course.of(training, report.batches),
         validation_data=validation_data,
         validation_pairs=pairs.validation,
         state=state,
@@ -154,11 +158,14 @@ def _datasets(
     training: TrainingConfig,
     tokenizers: TokenizerPair,
     pairs: RunPairs,
+    ids: TrainingIds,
     alignments: Sequence[Any] | None,
-    counter: FaultCounter,
     devices: Devices,
-) -> tuple[tf.data.Dataset, tf.data.Dataset]:
-    """The batches to train on and to validate on."""
+) -> tuple[Any, Any]:
+    """The batches to train on and to validate on, as this backend reads them fastest."""
+    make: Callable[..., Any] = make_training_batches
+    if keras.backend.backend() == "tensorflow":
+        make = make_training_dataset
     common: dict[str, Any] = {
         "row_weights": devices.sums_replicas,
         "row_share": devices.row_share,
@@ -167,40 +174,31 @@ def _datasets(
     }
     alpha = training.subword_sampling
     with as_user_errors():
-        data = make_training_dataset(
-            counter.watch(string_pairs(pairs.training)),
+        data = make(
+            ids.pairs,
             tokenizers,
             shuffle_seed=training.seed,
             batches_per_update=training.batches_per_update,
+            steps_per_epoch=training.validate_every * training.batches_per_update or None,
             sampling=SubwordSampling(alpha) if alpha else None,
             alignments=alignments,
             **common,
         )
-        return data, make_training_dataset(pairs.validation, tokenizers, **common)
-
-
-def _fault_counter(pairs: RunPairs) -> FaultCounter:
-    """What looks at training pairs while they are read, in comparison with the held-out ones."""
-    with as_user_errors():
-        held_out = itertools.chain(string_pairs(pairs.validation), string_pairs(pairs.others))
-        return FaultCounter(OtherPairs(HeldOutTexts(held_out)))
+        return data, make(pairs.validation, tokenizers, **common)
 
 
 def _say_faults(
     config: RunConfig,
-    pairs: RunPairs,
-    counter: FaultCounter,
+    ids: TrainingIds,
     report: PipelineReport,
     say: Callable[[str], None],
 ) -> None:
     """Says what looks wrong with the training pairs; a strict training ends there."""
-    with as_user_errors():
-        lines = list(pairs.line_reports().values())
-    for bad in (one for one in lines if one.left_out):
+    for bad in (one for one in ids.lines if one.left_out):
         say(f"Warning: {bad}.")
     # Sentences made from templates differ by a word, whatever split they are in.
     expected = ("near_held_out",) if is_built_in(config.data) else ()
-    check = DataCheck.of(counter, report, lines, expected)
+    check = DataCheck.of(ids.faults, report, ids.lines, expected)
     say(f"Checked the training pairs: {check}.")
     if config.training.strict:
         check.require_clean()

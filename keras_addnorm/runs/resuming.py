@@ -17,6 +17,7 @@ from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.optimization import go_on_with_learning_rate
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.trained_run import load_weights
+from keras_addnorm.runs.updates import Course
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
     build_variables,
@@ -24,6 +25,12 @@ from keras_addnorm.training.checkpoint_file import (
     newest_checkpoint,
     read_checkpoint,
     read_unverified,
+)
+
+_OTHER_PASS = (
+    "Warning: the training data are others or divided otherwise now (texts, seed, buckets, tokens "
+    "per batch), and the checkpoint stands inside of a pass over them: of this pass, some pairs "
+    "may come twice, and some not at all."
 )
 
 
@@ -40,8 +47,9 @@ def early_config(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
     except Exception:
         directory.remove_config()
         if not had_tokenizers:  # They were made for the settings that are refused.
-            directory.manifest.forget(directory.tokenizer)
-            shutil.rmtree(directory.tokenizer, ignore_errors=True)
+            directory.manifest.forget(directory.tokenizer, directory.token_ids)
+            for folder in (directory.tokenizer, directory.token_ids):
+                shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
@@ -91,16 +99,19 @@ def resume_or_start(
     A `UserError` says that the checkpoint does not hold the variables of model and optimiser.
     """
     checkpoint, found = place
-    state = found.with_batches(report.batches, epochs.plan)
+    course = Course.of(training, report.batches)
+    state = found.with_batches(course.batches, epochs.plan)
     if state is not found:
         say(_starting_anew(found))
+    elif course.is_other(found, epochs.plan):
+        say(_OTHER_PASS)
     some_batch = next(epochs.batches(state.epoch))
     if devices.sums_replicas:
         # Keras would do it itself, with the mean of the replicas' ids, which are no whole numbers.
         build_variables(model, some_batch)
     if checkpoint is not None:
         _load(model, checkpoint, some_batch, directory)
-        left = (training.epochs - state.epoch) * report.batches - state.batch
+        left = course.steps - state.epoch * course.batches - state.batch
         go_on_with_learning_rate(model, training, report.batches, left)
         say(_going_on(state, report.batches, training))
     elif training.start_from:
@@ -130,14 +141,17 @@ def has_stopped(state: TrainingState, training: TrainingConfig) -> bool:
     return bool(training.early_stopping) and waited >= training.early_stopping
 
 
-def _going_on(state: TrainingState, batches: int, training: TrainingConfig) -> str:
+def _going_on(state: TrainingState, batches_of_pass: int, training: TrainingConfig) -> str:
+    course = Course.of(training, batches_of_pass)
     if has_stopped(state, training):
+        after, _, _ = course.name(state.epoch).partition(" of ")
+        units = "validations" if course.counts_updates else "epochs"
         return (
-            f"Stopped early after epoch {state.epoch}: {training.best_metric} did not get better "
-            f"for {training.early_stopping} epochs. A larger --early-stopping goes on."
+            f"Stopped early after {after}: {training.best_metric} did not get better "
+            f"for {training.early_stopping} {units}. A larger --early-stopping goes on."
         )
-    inside = f" and {state.batch:,} of {batches:,} batches" if state.batch else ""
-    return f"Going on after epoch {state.epoch} of {training.epochs}{inside}."
+    inside = f" and {state.batch:,} of {course.batches:,} batches" if state.batch else ""
+    return f"Going on after {course.name(state.epoch)}{inside}."
 
 
 def _starting_anew(found: TrainingState) -> str:

@@ -87,6 +87,13 @@ class TokenizerConfig:
         above=0,
         maximum=1,
     )
+    sample_pairs: int = setting(
+        200_000,
+        "most training pairs that the tokenizer is trained on: a random sample, where there are "
+        "more; 1 kB of memory a pair",
+        flag="tokenizer-sample-pairs",
+        minimum=1,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "tokenizer")
@@ -184,6 +191,16 @@ class TrainingConfig:
     """How the model is trained."""
 
     epochs: int = setting(20, "passes over the training pairs", minimum=1)
+    max_updates: int = setting(
+        0, "end after N updates, in place of the epochs; 0 = after the epochs", minimum=0
+    )
+    validate_every: int = setting(
+        0,
+        "validate every N updates in place of every epoch; what is said of an epoch and its end "
+        "below (checkpoints, best weights, early stopping, scores) is then said of these N; 0 = "
+        "every epoch",
+        minimum=0,
+    )
     tokens_per_batch: int = setting(
         4096,
         "tokens in a batch, padding included, on its longer side",
@@ -351,8 +368,15 @@ class TrainingConfig:
             [
                 Rule(
                     "cooldown_epochs",
-                    self.cooldown_epochs <= epochs,
+                    bool(self.max_updates) or self.cooldown_epochs <= epochs,
                     f"at most training.epochs = {epochs}",
+                ),
+                Rule(
+                    "max_updates",
+                    self.max_updates % (self.validate_every or self.max_updates + 1) == 0,
+                    f"a multiple of training.validate_every = {self.validate_every}"
+                    if self.validate_every
+                    else "training.validate_every with it, of which it is a multiple",
                 ),
                 Rule(
                     "cooldown_epochs",
@@ -657,9 +681,10 @@ class RunConfig:
 _LATER = {
     *("data_format", "source_column", "target_column", "split", "validation", "licence"),
     *(f"tokenizer.{name}" for name in ("normalization", "user_defined_symbols", "byte_fallback")),
-    *("tokenizer.character_coverage", "training.lora_rank"),
+    *("tokenizer.character_coverage", "tokenizer.sample_pairs", "training.lora_rank"),
     *(f"training.{name}" for name in ("guided_alignment", "alignments", "teacher")),
     *(f"training.{name}" for name in ("distillation", "temperature", "eight_bits")),
+    *(f"training.{name}" for name in ("max_updates", "validate_every")),
     *(f"evaluation.{name}" for name in ("length_penalty_kind", "beam_stopping", "min_length")),
     *(f"evaluation.{name}" for name in ("no_repeat_ngram", "splitting", "bleu_tokenizer")),
     *(f"evaluation.{name}" for name in ("max_length_factor", "forbidden_ids")),

@@ -41,6 +41,7 @@ class RunPairs:
         notes: What the user should know about how they were found.
         line_reports: Counts the unusable lines of the splits that are trained on, as wholes; it
             reads them only if they have not been read.
+        fingerprint: Computes a digest of all that the pairs come from, without parsing the files.
     """
 
     training: Iterable[Any]
@@ -48,6 +49,7 @@ class RunPairs:
     others: Iterable[Any] = ()
     notes: tuple[str, ...] = ()
     line_reports: Callable[[], dict[str, LineReport]] = dict
+    fingerprint: Callable[[], str] = str
 
 
 def run_pairs(config: RunConfig) -> RunPairs:
@@ -78,7 +80,15 @@ def run_pairs(config: RunConfig) -> RunPairs:
             others,
             (*corpus.notes, *notes),
             lambda: corpus.line_reports(trained),
+            lambda: " ".join(one.fingerprint() for one in _sets(config, corpus)),
         )
+
+
+def _sets(config: RunConfig, corpus: TranslationSet) -> Iterator[TranslationSet]:
+    """The data, and the file to validate on if it is another one."""
+    yield corpus
+    if _is_file(config.validation):
+        yield _open(config, data=config.validation)
 
 
 def _not_for_training(corpus: TranslationSet, split: str) -> Any:
@@ -326,10 +336,22 @@ def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: Ru
 
 
 def _train_tokenizers(config: RunConfig, pairs: Any, say: Callable[[str], None]) -> TokenizerPair:
-    wanted = config.tokenizer.vocabulary_size
+    wanted, most, count = config.tokenizer.vocabulary_size, config.tokenizer.sample_pairs, 0
+
+    def counted() -> Iterator[tuple[str, str]]:
+        nonlocal count
+        for pair in string_pairs(pairs):
+            count += 1
+            yield pair
+
     tokenizers = TokenizerPair.train(
-        pairs, **dataclasses.asdict(config.tokenizer), allow_smaller=not config.training.strict
+        counted(), **dataclasses.asdict(config.tokenizer), allow_smaller=not config.training.strict
     )
+    if count > most:
+        say(
+            f"Tokenizer: trained on a sample of {most:,} of the {count:,} training pairs "
+            "(--tokenizer-sample-pairs)."
+        )
     sizes = {"source": tokenizers.source, "target": tokenizers.target}
     for side, tokenizer in (
         {"": tokenizers.source}.items() if tokenizers.is_joint else sizes.items()

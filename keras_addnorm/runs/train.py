@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import keras
+
 from keras_addnorm import distribution
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DamagedFileError
@@ -79,26 +81,35 @@ def train(
 
 def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
     """Trains until the last epoch, the end of the patience, or a request to stop."""
-    training, state = prepared.config.training, prepared.state
+    training, state, epochs = prepared.config.training, prepared.state, prepared.course.epochs
     callbacks = training_callbacks(prepared, says_how_far=verbose == 2)
     # Each of several processes would stop at another batch.
     alone = distribution.process_count() == 1
-    is_done = has_stopped(state, training) or state.epoch >= training.epochs
+    is_done = has_stopped(state, training) or state.epoch >= epochs
     if not is_done:
         _withdraw_card(prepared)
-    if training.jit_compile and state.epoch < training.epochs:
+    if training.jit_compile and state.epoch < epochs:
         prepared.say("The first batch of each length is compiled, which takes a while once.")
+    ends = [epochs]
+    if isinstance(prepared.training_data, keras.utils.PyDataset) and state.batch:
+        # Keras cannot go on behind an epoch of these that is cut short: it is a `fit` of its own.
+        ends = sorted({state.epoch + 1, epochs})
+    start = epochs if is_done else state.epoch
     with callbacks.stop_request.listening() if alone else contextlib.nullcontext():
         try:
-            prepared.model.fit(
-                prepared.training_data,
-                validation_data=prepared.validation_data,
-                initial_epoch=training.epochs if is_done else state.epoch,
-                epochs=training.epochs,
-                verbose=verbose,
-                shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
-                callbacks=callbacks.in_order,
-            )
+            for end in ends:
+                prepared.model.fit(
+                    prepared.training_data,
+                    validation_data=prepared.validation_data,
+                    initial_epoch=start,
+                    epochs=end,
+                    verbose=verbose,
+                    shuffle=False,  # The data set shuffles itself; Keras warns when asked to.
+                    callbacks=callbacks.in_order,
+                )
+                if prepared.model.stop_training:
+                    break
+                start = max(start, end)
         finally:  # A training that is stopped shows its epochs, too.
             callbacks.recorder.draw_curves()
     return callbacks

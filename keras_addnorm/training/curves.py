@@ -54,7 +54,8 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
     r"""Draws the log of a training, as `keras.callbacks.CSVLogger` writes it, to a PNG.
 
     One panel each for loss, accuracy, perplexity and translation scores, as far as the log has
-    them; the best value of each panel's main curve is marked. Epochs are counted from 1. Missing
+    them; the best value of each panel's main curve is marked. Epochs are counted from 1; a log with
+    a column `updates`, of a run that validates by updates, is drawn over these. Missing
     values (`NA`, NaN, empty) leave no point. When a resumed run logged an epoch again, the later
     line counts.
 
@@ -82,7 +83,7 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    series = _read(to_path(csv_path))
+    unit, series = _read(to_path(csv_path))
     panels = [p for p in _PANELS if any(series.get(name) for name, _ in p.columns)]
     if not panels:
         known = ", ".join(name for panel in _PANELS for name, _ in panel.columns)
@@ -96,7 +97,7 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
     figure = Figure(figsize=(5.2 * columns, 3.3 * rows), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     for index, panel in enumerate(panels):
-        _draw(figure.add_subplot(rows, columns, index + 1), panel, series)
+        _draw(figure.add_subplot(rows, columns, index + 1), panel, series, unit)
     with atomic_file(png_path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
     return to_path(png_path)
@@ -105,8 +106,8 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
 Points = list[tuple[int, float]]
 
 
-def _read(path: Path) -> dict[str, Points]:
-    """The columns of a log as points (epoch from 1, value), without the missing ones."""
+def _read(path: Path) -> tuple[str, dict[str, Points]]:
+    """What a log counts in, and its columns as points (place, value) without the missing ones."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         rows = list(reader)
@@ -117,15 +118,19 @@ def _read(path: Path) -> dict[str, Points]:
             "keras.callbacks.CSVLogger writes.",
             received=f"columns {list(fields)} and {len(rows)} rows",
         )
-    by_epoch = {int(float(row["epoch"])) + 1: row for row in rows}
-    return {
+    counts_updates = "updates" in fields
+    by_place = {
+        int(float(row["updates"])) if counts_updates else int(float(row["epoch"])) + 1: row
+        for row in rows
+    }
+    return "update" if counts_updates else "epoch", {
         name: [
-            (epoch, value)
-            for epoch, row in sorted(by_epoch.items())
+            (place, value)
+            for place, row in sorted(by_place.items())
             if math.isfinite(value := _number(row[name]))
         ]
         for name in fields
-        if name != "epoch"
+        if name not in ("epoch", "updates")
     }
 
 
@@ -136,7 +141,7 @@ def _number(text: str | None) -> float:
         return math.nan
 
 
-def _draw(axes: "Axes", panel: _Panel, series: dict[str, Points]) -> None:
+def _draw(axes: "Axes", panel: _Panel, series: dict[str, Points], unit: str) -> None:
     """Draws one panel and marks the best point of its last curve."""
     from matplotlib.ticker import MaxNLocator
 
@@ -151,13 +156,13 @@ def _draw(axes: "Axes", panel: _Panel, series: dict[str, Points]) -> None:
     axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
     _scale(axes, panel.scale)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("epoch", color=_INK)
+    axes.set_xlabel(unit, color=_INK)
     axes.tick_params(colors=_INK, length=0)
     axes.grid(axis="y", color="#e4e8ec", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color("#cbd2d9")
-    _mark_best(axes, panel, *drawn[-1])
+    _mark_best(axes, panel, unit, *drawn[-1])
     axes.legend(frameon=False, labelcolor=_INK, fontsize=9)
 
 
@@ -174,10 +179,12 @@ def _scale(axes: "Axes", scale: str) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _mark_best(axes: "Axes", panel: _Panel, label: str, points: Points, color: str) -> None:
-    """Rings the best point and says its value and epoch in the corner above the panel."""
+def _mark_best(
+    axes: "Axes", panel: _Panel, unit: str, label: str, points: Points, color: str
+) -> None:
+    """Rings the best point and says its value and place in the corner above the panel."""
     choose = min if panel.best == "min" else max
-    epoch, value = choose(points, key=lambda point: point[1])
-    axes.plot([epoch], [value], "o", ms=8, mfc="white", mec=color, mew=1.8, zorder=3)
-    text = f"best {label} {panel.format.format(value)}, epoch {epoch}"
+    place, value = choose(points, key=lambda point: point[1])
+    axes.plot([place], [value], "o", ms=8, mfc="white", mec=color, mew=1.8, zorder=3)
+    text = f"best {label} {panel.format.format(value)}, {unit} {place:,}"
     axes.set_title(text, loc="right", fontsize=9, color=color)

@@ -212,6 +212,17 @@ def test_startup_runs_and_nothing_imports_tensorflow(tmp_path):
         assert f"| {contender}, 1+1, XLA | first step |" in said
 
 
+@pytest.mark.release
+def test_a_second_start_of_a_large_corpus_maps_the_ids_of_the_first(tmp_path):
+    script, path = str(ROOT / "benchmarks" / "large_corpora.py"), tmp_path / "figures.json"
+    run_on("jax", script, "--smoke", "--json", str(path), "--keep", str(tmp_path / "corpora"))
+    (row,) = json.loads(path.read_text(encoding="utf-8"))
+    assert row["pairs"] == 3000 and row["second_peak_mib"] > 100
+    (ids,) = (tmp_path / "corpora").glob("run-3000-*/token_ids/source.npy")
+    # Sentences of 13 words on the mean, of which most are several pieces.
+    assert 13 * 3000 < len(np.load(ids)) < 130 * 3000
+
+
 @pytest.mark.slow
 def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
     path = tmp_path / "figures.json"

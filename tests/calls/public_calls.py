@@ -682,6 +682,7 @@ BATCHES_RANGE = {
     "shuffle_seed": (-1,),
     "first_epoch": (-1,),
     "batches_per_update": SIZE,
+    "steps_per_epoch": SIZE,
     "repeats": SIZE,
     "rows_multiple_of": SIZE,
 }

@@ -404,14 +404,17 @@ def test_other_data_are_not_cut_as_those_of_the_run_to_start_from(monkeypatch, t
 
 def test_a_run_that_starts_from_another_has_a_warm_up_of_its_own(monkeypatch, tmp_path):
     """The first run's is that of its number of updates, and may be longer than all the new ones."""
-    other = RunConfig().replace({"training.warmup_steps": 700, "training.beta_2": 0.9})
+    long = {"training.max_updates": 900, "training.validate_every": 300}
+    other = RunConfig().replace({"training.warmup_steps": 700, "training.beta_2": 0.9, **long})
     RunDirectory(tmp_path / "other").write_config(other)
     start = ("--run-dir", tmp_path / "new", "--start-from", tmp_path / "other")
     for flags, steps in (((), None), (("--warmup-steps", "5"), 5)):
         training = _resolved(monkeypatch, *start, *flags).training
         assert (training.warmup_steps, training.beta_2) == (steps, 0.9)
+        assert (training.max_updates, training.validate_every) == (0, 300)
     own = ("--run-dir", tmp_path / "other", "--epochs", "9")
-    assert _resolved(monkeypatch, *own).training.warmup_steps == 700
+    training = _resolved(monkeypatch, *own).training
+    assert (training.warmup_steps, training.max_updates) == (700, 900)
 
 
 @pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])

@@ -568,6 +568,40 @@ def assert_equal_batches(batch, expected):
         assert ours.dtype == theirs.dtype == np.int32
 
 
+@pytest.mark.parametrize("changes", [{}, {"batches_per_update": 2}, {"shuffle_seed": None}])
+def test_steps_of_an_epoch_go_on_through_the_passes_over_the_pairs(tokenizer, changes):
+    """Eleven epochs of six batches are the first 66 batches of one pass after the other."""
+    pairs = sentence_pairs(61, 12)
+    options = {"tokens_per_batch": 39, "bucket_lengths": (5, 13), "shuffle_seed": 5, **changes}
+
+    def flat(batch):
+        return [np.asarray(array) for array in tf.nest.flatten(batch)]
+
+    whole = make_training_dataset(pairs, tokenizer, **options)
+    passes = [flat(batch) for _ in range(4) for batch in whole]
+    dataset = make_training_dataset(pairs, tokenizer, **options, steps_per_epoch=6)
+    batches = make_training_batches(pairs, tokenizer, **options, steps_per_epoch=6)
+    assert whole.report.batches % 6 and len(passes) > 66
+    assert dataset.report == whole.report and dataset.epochs.plan == whole.epochs.plan
+    assert int(dataset.cardinality()) == len(batches) == 6
+    for epoch in range(11):
+        served = [flat(batch) for batch in dataset]
+        batches.start_at(epoch)
+        again = [flat(batches[index]) for index in range(6)]
+        for found in (served, again):
+            for one, expected in zip(found, passes[6 * epoch : 6 * epoch + 6], strict=True):
+                for array, wanted in zip(one, expected, strict=True):
+                    np.testing.assert_array_equal(array, wanted)
+    dataset.epochs.start_at(2, 4)
+    for one, expected in zip(list(dataset)[:2], passes[16:18], strict=True):
+        np.testing.assert_array_equal(flat(one)[0], expected[0])
+
+
+def test_steps_of_an_epoch_are_whole_updates(tokenizer):
+    with pytest.raises(ValueError, match=r"multiple of batches_per_update = 2\. Received: 3"):
+        make_training_batches([("a", "b")], tokenizer, steps_per_epoch=3, batches_per_update=2)
+
+
 def test_processes_read_each_row_once(tokenizer):
     """Shares of the same batches, in the same order; with weights of the whole batch."""
     pairs = sentence_pairs(61, longest=11)

@@ -90,6 +90,7 @@ def test_the_directory_holds_what_it_says(run):
         "manifest.json",
         "model.json",
         "tensorboard",
+        "token_ids",
         "tokenizer",
     }
     assert [path.name for path in sorted(run.directory.checkpoints.iterdir())] == [

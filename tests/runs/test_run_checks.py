@@ -30,7 +30,7 @@ from keras_addnorm.runs.resuming import _going_on, _starting_anew
 from keras_addnorm.runs.terminal import duration
 from keras_addnorm.runs.text_data import load_or_train_tokenizers
 from keras_addnorm.runs.train import train
-from keras_addnorm.runs.updates import about_updates, with_warmup
+from keras_addnorm.runs.updates import Course, about_updates, with_warmup
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 from keras_addnorm.training.checkpoint_file import TrainingState
 
@@ -49,7 +49,7 @@ REPORT = PipelineReport(
 def checked(pairs, held_out, report, *lines, **choices):
     counter = FaultCounter(OtherPairs(HeldOutTexts(held_out)))
     assert list(counter.watch(pairs)) == pairs
-    return DataCheck.of(counter, report, *lines, **choices)
+    return DataCheck.of(counter.counts(), report, *lines, **choices)
 
 
 def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
@@ -302,15 +302,15 @@ def test_a_line_an_epoch_and_a_summary(tmp_path):
         padding=[0.125, 0.125],
         peak_memory_mib=[512.0, 640.0],
     )
-    assert epoch_line(log[1], 12, 40.0) == (
+    assert epoch_line(log[1], Course(12, 3), 40.0) == (
         "Epoch 2 of 12: 2,346 examples/s, 45,678 tokens/s, 12.5% padding; 6 min 40 s left."
     )
     slow = log[1] | {"examples_per_second": 1.3}
-    assert epoch_line(slow, 12, None) == (
+    assert epoch_line(slow, Course(12, 3), None) == (
         "Epoch 2 of 12: 1 example/s, 45,678 tokens/s, 12.5% padding; "
         "most of it compiled; the next epoch shows how much time is left."
     )
-    assert epoch_line(log[1], 2, None).endswith("; 0 s left.")
+    assert epoch_line(log[1], Course(2, 3), None).endswith("; 0 s left.")
     directory = RunDirectory(tmp_path)
     directory.best_weights.touch()
     text = summary(directory, log, 1, REPORT)
@@ -566,7 +566,7 @@ def progress_lines(monkeypatch, batch, epoch):
     now, said = [0.0], []
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
     position = SimpleNamespace(batch=batch, epoch=epoch, batches_per_epoch=100)
-    lines = callbacks.ProgressLines(said.append, position, epochs=5)
+    lines = callbacks.ProgressLines(said.append, position, Course(5, 100))
     lines.on_epoch_begin(epoch)
     return now, position, said, lines
 
@@ -618,7 +618,7 @@ def test_the_seconds_of_an_epoch_go_on_with_it(monkeypatch, tmp_path):
     now = [100.0]
     monkeypatch.setattr(callbacks.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(callbacks, "plot_curves", lambda *_: None)
-    recorder = RunRecorder(RunDirectory(tmp_path), REPORT, 0, BestEpochs())
+    recorder = RunRecorder(RunDirectory(tmp_path), REPORT, 0, BestEpochs(), Course(20, 3))
     assert recorder.memory() == {"epoch_seconds": 0.0}
     recorder.remember({"epoch_seconds": 30.0})
     recorder.on_epoch_begin(0)
@@ -648,7 +648,7 @@ def timed(monkeypatch, tmp_path):
         now[0] += 3.0
 
     monkeypatch.setattr(callbacks, "plot_curves", draw)
-    recorder = RunRecorder(RunDirectory(tmp_path), REPORT, 0, BestEpochs())
+    recorder = RunRecorder(RunDirectory(tmp_path), REPORT, 0, BestEpochs(), Course(20, 3))
 
     def epoch(training, validation, writing):
         recorder.on_epoch_begin(len(recorder.rows))

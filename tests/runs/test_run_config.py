@@ -32,6 +32,7 @@ FULL = {
         "user_defined_symbols": ["<2de>", "\n"],
         "byte_fallback": True,
         "character_coverage": 0.9995,
+        "sample_pairs": 77,
     },
     "model": {
         "preset": "small",
@@ -48,6 +49,8 @@ FULL = {
     },
     "training": {
         "epochs": 3,
+        "max_updates": 34,
+        "validate_every": 17,
         "tokens_per_batch": 101,
         "num_buckets": 5,
         "max_length": 17,

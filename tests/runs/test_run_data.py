@@ -7,15 +7,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_addnorm.data import PipelineReport, TokenizerPair
+from keras_addnorm.data import ByteTokenizer, PipelineReport, TokenizerPair
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import Split
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, evaluate
 from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.checks_before_training import require_same_run
-from keras_addnorm.runs.prepare import _datasets, _fault_counter, _say_faults
-from keras_addnorm.runs.text_data import RunPairs, load_pairs, load_texts, run_pairs
+from keras_addnorm.runs.prepare import _datasets, _say_faults
+from keras_addnorm.runs.text_data import (
+    RunPairs,
+    load_or_train_tokenizers,
+    load_pairs,
+    load_texts,
+    run_pairs,
+)
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.training_ids import training_ids
 from keras_addnorm.training import TranslationScore
 
 PAIRS = [(f"sentence {n}", f"frase {n}") for n in range(50)]
@@ -90,13 +97,14 @@ def test_the_split_of_a_training_in_python_is_a_setting_of_its_run(spa, tmp_path
     assert seen == [config_of(spa, split="train[:20]")]
 
 
-def _check(config, pairs, report, said):
-    counter = _fault_counter(pairs)
-    assert texts(counter.watch(pairs.training)) == texts(pairs.training)
-    _say_faults(config, pairs, counter, report, said.append)
+def _check(config, pairs, report, folder):
+    tokenizers, said = TokenizerPair.joint(ByteTokenizer()), []
+    ids = training_ids(config, RunDirectory(folder / "run"), pairs, tokenizers)
+    _say_faults(config, ids, report, said.append)
+    return said
 
 
-def test_training_pairs_are_compared_with_every_other_split(folder):
+def test_training_pairs_are_compared_with_every_other_split(folder, tmp_path):
     """Issue 40: what `train` warns of comes from the same code as `keras-addnorm data`."""
     for side, text in (("en", "sentence 7\n"), ("es", "frase 7\n")):
         with (folder / f"test.{side}").open("a") as file:
@@ -104,18 +112,16 @@ def test_training_pairs_are_compared_with_every_other_split(folder):
     pairs = run_pairs(config_of(folder))
     usable = [TEST[0], TEST[1], TEST[3]]
     assert texts(pairs.others) == [*usable, *usable, PAIRS[7]]
-    said = []
     report = PipelineReport(50, 0, 0, 0, 0, 1, 0.0, ())
-    _check(config_of(folder), pairs, report, said)
+    said = _check(config_of(folder), pairs, report, tmp_path)
     assert said == ["Checked the training pairs: 1 in held out."]
 
 
 @pytest.mark.parametrize(("data", "hints"), [("demo/en-de", False), ("./demo/en-de", True)])
-def test_sentences_from_templates_may_be_near_each_other(data, hints):
+def test_sentences_from_templates_may_be_near_each_other(data, hints, tmp_path):
     pairs = RunPairs([("Anna has two red cars.", "A")], [], [("Anna has two red dogs.", "B")])
-    said = []
     config = RunConfig.from_dict({"data": data, "source": "en", "target": "de"})
-    _check(config, pairs, PipelineReport(1, 0, 0, 0, 0, 1, 0.0, ()), said)
+    said = _check(config, pairs, PipelineReport(1, 0, 0, 0, 0, 1, 0.0, ()), tmp_path)
     assert said[0].startswith("Checked the training pairs: perhaps 1 near held") == hints
     assert said[0].startswith("Checked the training pairs: no pair has a fault.") != hints
 
@@ -125,18 +131,29 @@ def test_a_file_without_other_splits_is_compared_with_what_is_held_out(spa):
 
 
 @pytest.mark.parametrize(("data", "passes"), [("folder", 2), ("spa", 4)])
-def test_how_often_a_training_reads_its_text(data, passes, request, monkeypatch):
-    """Once for the vocabulary, once for the batches; twice more where pairs are held out."""
+def test_how_often_a_training_reads_its_text(data, passes, request, monkeypatch, tmp_path):
+    """Once for the vocabulary, once for the ids; twice more where pairs are held out.
+
+    A second start reads it for what is held out alone.
+    """
     config = config_of(request.getfixturevalue(data))
     read = []
     judged = Split._judged
     monkeypatch.setattr(Split, "_judged", lambda split: read.append(split.name) or judged(split))
-    pairs = run_pairs(config)
-    tokenizers = TokenizerPair.train(pairs.training, vocabulary_size=30)
-    counter, devices = _fault_counter(pairs), SimpleNamespace(sums_replicas=False, row_share=(0, 1))
-    training, _ = _datasets(config.training, tokenizers, pairs, None, counter, devices)
-    _say_faults(config, pairs, counter, training.report, lambda line: None)
-    assert read.count("train") == passes
+    directory = RunDirectory(tmp_path / "run")
+    devices = SimpleNamespace(sums_replicas=False, row_share=(0, 1))
+    counts, plans, said = [], [], []
+    for _ in range(2):
+        pairs = run_pairs(config)
+        tokenizers = load_or_train_tokenizers(config, directory, pairs.training)
+        ids = training_ids(config, directory, pairs, tokenizers)
+        training, _ = _datasets(config.training, tokenizers, pairs, ids, None, devices)
+        _say_faults(config, ids, training.report, said.append)
+        counts.append(read.count("train"))
+        plans.append(training.epochs.plan)
+        read.clear()
+    assert counts == [passes, passes - 2]
+    assert plans[0] == plans[1] and said[: len(said) // 2] == said[len(said) // 2 :]
 
 
 @pytest.mark.parametrize(

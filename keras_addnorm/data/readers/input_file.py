@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -100,6 +101,26 @@ class InputFile:
     def is_seekable(self) -> bool:
         """Whether a format that reads from the end can read the file in place."""
         return not self.member and not self.compression
+
+    def digest(self) -> str:
+        """A digest of the file as it is, compressed or not: another content has another.
+
+        Returns:
+            The digest; of a member of an archive what the archive says of its content.
+
+        Raises:
+            ValueError: If the archive is damaged.
+        """
+        if self.member:
+            try:
+                with zipfile.ZipFile(self.path) as archive:
+                    inside = archive.getinfo(self.member)
+            except zipfile.BadZipFile as error:
+                raise self._damaged(error) from error
+            return f"{inside.CRC:08x}-{inside.file_size}"
+        with self.path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+        return found.hexdigest()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Any]:

@@ -80,8 +80,9 @@ def _check(options: argparse.Namespace) -> RunConfig:
         other = RunDirectory(start, verify=options.verify)
     before = directory if goes_on else other
     inherited = before.read_config().to_dict() if before else {}
-    if not goes_on:  # Its warm-up was that of its number of updates.
-        inherited.get("training", {}).pop("warmup_steps", None)
+    if not goes_on:  # How long it was, and the warm-up that followed from it, are its own.
+        for key in ("warmup_steps", "max_updates"):
+            inherited.get("training", {}).pop(key, None)
     if "data" in settings and not goes_on:
         for key in (*FILE_SETTINGS, *SPLIT_SETTINGS):
             inherited.pop(key, None)

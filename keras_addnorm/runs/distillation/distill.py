@@ -265,6 +265,7 @@ def _eight_bits(
             "training.start_from": str(directory.path),
             "training.eight_bits": True,
             "training.epochs": settings.eight_bits_epochs,
+            "training.max_updates": 0,
             "training.schedule": "constant",
             "training.peak_learning_rate": _RATE_OF_EIGHT_BITS,
             "training.cooldown_epochs": 0,
