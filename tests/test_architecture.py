@@ -42,7 +42,13 @@ HOUSE = {
     "schemes": _room("basics"),
     "norms": _room("basics"),
     "alignment": _room("basics"),
-    "layers": _room("basics", "schemes", "norms"),
+    # Keras has no product of 16-bit operands whose result is float32.
+    "layers": _room(
+        "basics",
+        "schemes",
+        "norms",
+        backend_files=frozenset({"layers/vocabulary_product.py"}),
+    ),
     # The model is an argument of a search: whatever offers `encode` and `decode_step`.
     "decoding": _room(
         "basics",

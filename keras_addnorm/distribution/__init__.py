@@ -1,8 +1,9 @@
 """One training on several devices: who holds which weights and reads which rows.
 
-`get` gives the devices by name; `model_parallel_layout` spreads the weights of our layers over a
-mesh for `keras.distribution.ModelParallel`, in any Keras model; `join_processes` and its neighbours
-let several processes train together (JAX). docs/scaling.md says what to start on which host.
+`get` gives the devices by name; `model_parallel_layout` and `fully_sharded_layout` spread the
+weights of our layers over a mesh for `keras.distribution.ModelParallel`, in any Keras model;
+`join_processes` and its neighbours let several processes train together (JAX). docs/scaling.md says
+what to start on which host.
 
 Example:
     >>> from keras_addnorm import distribution
@@ -11,7 +12,11 @@ Example:
 """
 
 from keras_addnorm.distribution.devices import ONE_DEVICE, Devices, get
-from keras_addnorm.distribution.layouts import model_parallel_layout, require_divisible
+from keras_addnorm.distribution.layouts import (
+    fully_sharded_layout,
+    model_parallel_layout,
+    require_divisible,
+)
 from keras_addnorm.distribution.processes import (
     first_before_the_others,
     is_first,
@@ -26,6 +31,7 @@ __all__ = [
     "ONE_DEVICE",
     "Devices",
     "first_before_the_others",
+    "fully_sharded_layout",
     "get",
     "is_first",
     "join_processes",

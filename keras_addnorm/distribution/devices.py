@@ -11,7 +11,11 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.distribution.layouts import is_count, model_parallel_layout
+from keras_addnorm.distribution.layouts import (
+    fully_sharded_layout,
+    is_count,
+    model_parallel_layout,
+)
 from keras_addnorm.distribution.processes import join_processes, process_count, process_index
 
 
@@ -22,6 +26,7 @@ class Devices(abc.ABC):
         replicas: In how many parts a batch is divided: its rows have to be a multiple.
         devices_per_model: Over how many devices a copy of the weights is spread; see
             `require_divisible`.
+        width_multiple_of: Of what the width of the residual stream has to be a multiple.
         row_share: Which of the equal parts of each batch's rows this process reads, and of how
             many: `(index, count)`.
         sums_replicas: Whether the replicas' losses are added up, so that the data have to bring
@@ -33,6 +38,7 @@ class Devices(abc.ABC):
 
     replicas: int = 1
     devices_per_model: int = 1
+    width_multiple_of: int = 1
     row_share: tuple[int, int] = (0, 1)
     sums_replicas: bool = False
     compiles: bool = True
@@ -103,14 +109,19 @@ class ShardedDevices(Devices):
 
     Args:
         distribution: Which weight and which row lies where.
-        devices_per_model: Over how many devices one copy of the weights is spread.
+        devices_per_model: Over how many devices one copy of the weights is spread, each of which
+            computes a part of every product.
+        width_multiple_of: Of what the width of the model has to be a multiple.
     """
 
-    def __init__(self, distribution: Any, devices_per_model: int) -> None:
+    def __init__(
+        self, distribution: Any, devices_per_model: int, width_multiple_of: int = 1
+    ) -> None:
         # Each process reads its own rows: the data see to it.
         distribution.auto_shard_dataset = False
         self._distribution = distribution
         self.devices_per_model = devices_per_model
+        self.width_multiple_of = width_multiple_of
         self.replicas = distribution.num_model_replicas
         self.row_share = (distribution.data_shard_id, min(self.replicas, process_count()))
 
@@ -120,6 +131,8 @@ class ShardedDevices(Devices):
         return scope
 
     def __str__(self) -> str:
+        if self.width_multiple_of > 1:
+            return f"{self.replicas} devices, each with a part of the weights"
         copies = f"{self.replicas} copies of the weights"
         if self.devices_per_model > 1:
             copies += f", each spread over {self.devices_per_model} devices"
@@ -136,7 +149,8 @@ def _one(devices_per_model: int) -> Devices:
         raise ArgumentError(
             f"{process_count()} processes were started, and nothing says what they share.",
             "`training.distribution` of data or model",
-            "Pass --distribution, or unset the KERAS_DISTRIBUTION_ variables.",
+            "Pass --distribution; or unset the KERAS_DISTRIBUTION_ variables, of which "
+            "KERAS_DISTRIBUTION_NUM_PROCESSES=1 lets each process train alone.",
             received="none",
         )
     return ONE_DEVICE
@@ -171,11 +185,27 @@ def _model_parallel(devices_per_model: int) -> Devices:
     )
 
 
+def _fully_sharded(devices_per_model: int) -> Devices:
+    if process_count() > 1:
+        raise ArgumentError(
+            "The parts of the weights lie on devices of one process, which writes them down.",
+            "one process, or `training.distribution` of data or model",
+            received=f"{process_count()} processes",
+        )
+    names = keras.distribution.list_devices()
+    mesh = keras.distribution.DeviceMesh((len(names),), ("batch",), names)
+    distribution = keras.distribution.ModelParallel(
+        layout_map=fully_sharded_layout(mesh), batch_dim_name="batch"
+    )
+    return ShardedDevices(distribution, 1, width_multiple_of=len(names))
+
+
 # The ONE table of what there is, by name and backend.
 _CHOICES: dict[str, dict[str, Callable[[int], Devices]]] = {
     "none": {"tensorflow": _one, "jax": _one, "torch": _one},
     "data": {"tensorflow": _mirrored, "jax": _data_parallel},
     "model": {"jax": _model_parallel},
+    "fsdp": {"jax": _fully_sharded},
 }
 
 
@@ -184,7 +214,8 @@ def get(name: str, devices_per_model: int = 0) -> Devices:
 
     Args:
         name: `none`, one device; `data`, a copy of the weights on each device and a part of each
-            batch; `model`, copies that are spread over several devices.
+            batch; `model`, copies that are spread over several devices; `fsdp`, a part of the
+            weights and of each batch on each device.
         devices_per_model: With `model`, over how many; 0 for all of this process.
 
     Returns:

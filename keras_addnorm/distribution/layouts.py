@@ -72,16 +72,65 @@ def model_parallel_layout(
     Reference:
         Shoeybi et al., Megatron-LM (2019), section 3.
     """
-    if model_axis not in device_mesh.axis_names:
-        raise ValueError(
-            f"The mesh has no axis {model_axis!r} to spread the weights over. Expected one of "
-            f"{tuple(device_mesh.axis_names)}. Name it in DeviceMesh(axis_names=...), or pass "
-            "model_axis."
-        )
+    _require_axis(device_mesh, model_axis, "model_axis")
     layout = keras.distribution.LayoutMap(device_mesh)
     for path, axes in _AXES.items():
         layout[path] = tuple(model_axis if is_spread else None for is_spread in axes)
     return layout
+
+
+def fully_sharded_layout(
+    device_mesh: keras.distribution.DeviceMesh, batch_axis: str = "batch"
+) -> keras.distribution.LayoutMap:
+    """Spreads the weights of our layers over the devices that share a batch (FSDP, ZeRO-3).
+
+    Each matrix of attention, feed-forward, embeddings and `vocabulary_projection` is cut along the
+    width of the residual stream, D, which has to be a multiple of the axis' size; so are its
+    moments in the optimiser. A device computes with its rows of the batch and with whole matrices,
+    which the compiler gathers when they are needed. Biases, norms, learned positions, SSRU's
+    projections and the gates of average attention lie on every device.
+
+    Args:
+        device_mesh: The devices; one of its axes is `batch_axis`.
+        batch_axis: The axis over which batches are shared.
+
+    Returns:
+        The map for `keras.distribution.ModelParallel`; more entries can be added to it.
+
+    Raises:
+        ValueError: If the mesh has no such axis.
+
+    Example:
+        ```python
+        import keras
+        from keras_addnorm.distribution import fully_sharded_layout
+
+        if keras.backend.backend() == "jax":
+            devices = keras.distribution.list_devices()
+            mesh = keras.distribution.DeviceMesh((len(devices),), ("batch",), devices)
+            distribution = keras.distribution.ModelParallel(
+                layout_map=fully_sharded_layout(mesh), batch_dim_name="batch"
+            )
+        ```
+
+    Reference:
+        Rajbhandari et al., ZeRO (2020), section 5.3; Xu et al., GSPMD (2021).
+    """
+    _require_axis(device_mesh, batch_axis, "batch_axis")
+    layout = keras.distribution.LayoutMap(device_mesh)
+    for path, axes in _AXES.items():
+        # Of the two axes of a matrix, the one that is not spread in a model-parallel layout is D.
+        if len(axes) == 2:
+            layout[path] = tuple(None if is_spread else batch_axis for is_spread in axes)
+    return layout
+
+
+def _require_axis(mesh: keras.distribution.DeviceMesh, axis: str, argument: str) -> None:
+    if axis not in mesh.axis_names:
+        raise ValueError(
+            f"The mesh has no axis {axis!r} to spread the weights over. Expected one of "
+            f"{tuple(mesh.axis_names)}. Name it in DeviceMesh(axis_names=...), or pass {argument}."
+        )
 
 
 def require_divisible(sizes: Mapping[str, int], devices: int) -> None:

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.distribution.launchers import announced
 
 _ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 _NUMBER = "KERAS_DISTRIBUTION_NUM_PROCESSES"
@@ -32,14 +33,18 @@ def join_processes() -> None:
     | `KERAS_DISTRIBUTION_PROCESS_ID` | which one this is, from 0 |
 
     With `auto` the other two are left out, and `jax.distributed.initialize` asks the TPU's runtime,
-    Slurm or Open MPI. Without any of them this process is alone. Has to be called before the first
-    tensor is made; a second call does nothing.
+    Slurm or Open MPI. Without the first one, this process follows what a launcher announces:
+    TF_CONFIG, `RANK` and `WORLD_SIZE` with `MASTER_ADDR` and `MASTER_PORT`, Slurm or Open MPI.
+    `KERAS_DISTRIBUTION_NUM_PROCESSES=1` alone says that it is alone whatever they announce. Has to
+    be called before the first tensor is made; a second call does nothing.
 
     Raises:
-        ValueError: If a variable is missing or no number, or the backend is not JAX.
+        ValueError: If a variable is missing or no number, if several processes are announced and
+            the backend is not JAX, or a launcher does not say how they find each other.
     """
     addresses = os.environ.get(_ADDRESSES)
     if addresses is None:
+        _follow_launcher()
         return
     if keras.backend.backend() != "jax":
         raise ArgumentError(
@@ -60,6 +65,33 @@ def join_processes() -> None:
         num_processes=_number(_NUMBER, "how many processes there are"),
         process_id=_number(_INDEX, "which of them this is, from 0"),
     )
+
+
+def _follow_launcher() -> None:
+    """Joins the processes that a launcher announces; refuses them where that cannot be."""
+    found = None if os.environ.get(_NUMBER) == "1" else announced()
+    if found is None:
+        return
+    what = f"{found.launcher} announces {found.count} processes ({found.variable})"
+    alone = f"{_NUMBER}=1 lets each process train alone."
+    if keras.backend.backend() != "jax":
+        raise ArgumentError(
+            f"{what}, and several processes that train together need the JAX backend.",
+            "KERAS_BACKEND=jax",
+            f"Set it; or {alone}",
+            value=keras.backend.backend(),
+        )
+    if found.arguments is None:
+        raise ArgumentError(
+            f"{what}, and not how they find each other in JAX.",
+            f"{_ADDRESSES}, {_NUMBER} and {_INDEX}",
+            f"Set them: a free port of the host of process 0, the count, the rank. Or {alone}",
+            received="none of them",
+        )
+    import jax
+
+    if not jax.distributed.is_initialized():
+        jax.distributed.initialize(**found.arguments)
 
 
 def _number(name: str, meaning: str) -> int:

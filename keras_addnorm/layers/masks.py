@@ -209,12 +209,13 @@ def has_fused_attention() -> bool:
     """Return whether the backend has an attention that is at least as fast as its steps.
 
     Measured with benchmarks/attention.py: torch has kernels of its own on every device and JAX
-    (flash attention) on accelerators. JAX on CPUs and TensorFlow go through the same steps, a
-    little slower.
+    (cuDNN's flash attention) on GPUs. JAX on CPUs and TensorFlow go through the same steps, a
+    little slower. On TPUs Keras' kernel takes the mask of the first row for all rows where it can
+    look at it, and cannot be used where it cannot.
     """
     backend = keras.backend.backend()
     if backend == "jax":
-        return not keras.distribution.list_devices()[0].startswith("cpu")
+        return keras.distribution.list_devices()[0].startswith(("gpu", "cuda"))
     return backend == "torch"
 
 
@@ -230,9 +231,15 @@ def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor 
     Returns:
         `(B, T, H, K)`.
     """
-    context = ops.dot_product_attention(queries, keys, values, mask=mask, scale=1.0)
     if mask is None:
-        return context
+        return ops.dot_product_attention(queries, keys, values, scale=1.0)
+    if keras.backend.backend() == "jax":
+        # cuDNN refuses a mask with one row for all queries, and Keras would not use it then.
+        shape = (*mask.shape[:2], queries.shape[1], keys.shape[1])
+        full = ops.broadcast_to(mask, shape)
+    else:
+        full = mask
+    context = ops.dot_product_attention(queries, keys, values, mask=full, scale=1.0)
     # The backends make an even average of a row with nothing to attend to.
     has_key = ops.any(mask, axis=-1)  # (B, 1, T)
     return ops.where(ops.swapaxes(has_key, 1, 2)[..., None], context, 0.0)

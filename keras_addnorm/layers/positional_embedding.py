@@ -13,10 +13,12 @@ from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import require_gain, require_size
 from keras_addnorm.basics.arguments import OtherOrder, by_name
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.label_logits import LabelLogits
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, scaled
 from keras_addnorm.layers.projection import AdaptableLayer
 from keras_addnorm.layers.shapes import leading_sizes
+from keras_addnorm.layers.vocabulary_product import label_logits, project
 
 Tensor = Any
 
@@ -178,6 +180,17 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         logits = ops.cast(self._product(ops.cast(x, self.compute_dtype)), self._logits_dtype)
         return logits if self.logits_bias is None else self._add_bias(logits)
 
+    def label_logits(self, x: Tensor, labels: Tensor, chunk_size: int) -> LabelLogits:
+        """Return what losses need of the logits of `(B, T, D)`, without ever having them whole."""
+        return label_logits(
+            ops.cast(x, self.compute_dtype),
+            self.table(),
+            self.logits_bias,
+            labels,
+            vocabulary_axis=0,
+            chunk_size=chunk_size,
+        )
+
     def table(self) -> Tensor:
         """Return the table `(V, D)` that the layer computes with, LoRA and quantisation included.
 
@@ -236,7 +249,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
 
     def _product(self, x: Tensor) -> Tensor:
         """Multiply `(N, D)` by the transposed table, to `(N, V)`."""
-        return ops.einsum("nd,vd->nv", x, self.table())
+        return project(x, self.table(), vocabulary_axis=0)
 
     def _add_bias(self, logits: Tensor) -> Tensor:
         """Add the bias to `(N, V)`."""

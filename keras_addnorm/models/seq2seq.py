@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import keras
 from keras_addnorm import decoding, norms, schemes
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.garbage import old_objects_exempt
+from keras_addnorm.basics.label_logits import LabelLogits
 from keras_addnorm.basics.suggestions import Elsewhere
 from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.generate import generate_with
@@ -32,6 +34,7 @@ from keras_addnorm.models.checks import (
     require_same_vocabularies,
 )
 from keras_addnorm.models.config import Seq2SeqConfig
+from keras_addnorm.models.large_vocabulary import LABELS, ChunkedLoss
 
 Tensor = Any
 
@@ -83,6 +86,7 @@ class Seq2SeqTransformer(keras.Model):
     # What `compile` was given.
     guided_alignment: Any = None
     distillation: Any = None
+    _chunked_loss: ChunkedLoss | None = None
 
     def __init__(self, config: Seq2SeqConfig | dict[str, Any], *graph: Any, **kwargs: Any) -> None:
         if graph:
@@ -120,6 +124,7 @@ class Seq2SeqTransformer(keras.Model):
             vocabulary_projection = Projection(
                 config.target_vocabulary_size,
                 use_bias=config.has_logits_bias,
+                takes_16_bits=True,
                 dtype="float32",
                 name="vocabulary_projection",
             )
@@ -140,6 +145,11 @@ class Seq2SeqTransformer(keras.Model):
         self.encoder_embedding = encoder_embedding
         self.decoder_embedding = decoder_embedding
         self.vocabulary_projection = vocabulary_projection
+
+    @property
+    def vocabulary_chunk_size(self) -> int:
+        """How many entries of the vocabulary a compiled loss reads at a time; 0 for all."""
+        return 0 if self._chunked_loss is None else self._chunked_loss.chunk_size
 
     def _init_clone(self, inputs: Any, outputs: Any, **kwargs: Any) -> None:
         """Make the model that consists of the layers which `clone_model` has cloned.
@@ -194,32 +204,55 @@ class Seq2SeqTransformer(keras.Model):
 
         Args:
             inputs: `"source"`, `"target"`, and `"alignment"` `(B, T, S)` if there is one, which
-                matters for guided alignment alone.
+                matters for guided alignment alone. With `"labels"` `(B, T)`, as a step with a
+                large vocabulary adds them, the logits are not made whole.
             training: Whether to apply dropout.
             mask: Masks of the inputs, as Keras passes them.
 
         Returns:
-            Logits `(B, T, V)`.
+            Logits `(B, T, V)`; with labels, `LabelLogits`.
         """
-        if not isinstance(inputs, Mapping) or "alignment" not in inputs:
+        if not isinstance(inputs, Mapping) or not {"alignment", LABELS} & inputs.keys():
             return super().call(inputs, training=training, mask=mask)
         inputs = dict(inputs)
-        alignment = inputs.pop("alignment")
-        if not training or self.guided_alignment is None:
+        alignment, labels = inputs.pop("alignment", None), inputs.pop(LABELS, None)
+        is_guided = training and self.guided_alignment is not None and alignment is not None
+        if labels is None and not is_guided:
             return super().call(inputs, training=training)
         memory = self.encoder(
             self.encoder_embedding(inputs["source"], training=training), training=training
         )
-        hidden, scores = self.decoder(
+        outputs = self.decoder(
             self.decoder_embedding(inputs["target"], training=training),
             memory,
-            return_attention_scores=True,
+            return_attention_scores=is_guided,
             training=training,
         )
-        loss = self.guided_alignment(alignment, scores[-1]["cross_attention"])
-        # A functional model takes no losses itself.
-        self.decoder.add_loss(keras.ops.cast(loss, keras.backend.floatx()))
-        return self._logits(hidden)
+        hidden, *scores = outputs if is_guided else (outputs,)
+        if is_guided:
+            loss = self.guided_alignment(alignment, scores[0][-1]["cross_attention"])
+            # A functional model takes no losses itself.
+            self.decoder.add_loss(keras.ops.cast(loss, keras.backend.floatx()))
+        if labels is None or self._chunked_loss is None:
+            return self._logits(hidden)
+        head = self.vocabulary_projection or self.decoder_embedding
+        return head.label_logits(hidden, labels, self._chunked_loss.chunk_size)
+
+    @functools.wraps(keras.Model.train_step)
+    def train_step(self, *args: Any) -> Any:
+        """Train on a batch, as Keras does; a large vocabulary is read in chunks."""
+        return super().train_step(*self._with_labels(args))
+
+    @functools.wraps(keras.Model.test_step)
+    def test_step(self, *args: Any) -> Any:
+        """Evaluate a batch, as Keras does; a large vocabulary is read in chunks."""
+        return super().test_step(*self._with_labels(args))
+
+    def _with_labels(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a step's arguments, the last of which is the batch (JAX has a state before it)."""
+        if self._chunked_loss is None:
+            return args
+        return (*args[:-1], self._chunked_loss.with_labels(args[-1]))
 
     def compute_loss(
         self,
@@ -234,18 +267,32 @@ class Seq2SeqTransformer(keras.Model):
         Args:
             x: The inputs.
             y: Labels.
-            y_pred: Logits.
+            y_pred: Logits, or `LabelLogits`.
             sample_weight: Weights of rows or tokens.
             training: Whether the model is trained.
 
         Returns:
             A scalar.
         """
+        if isinstance(y_pred, LabelLogits) and self._chunked_loss is not None:
+            added = [keras.ops.sum(one) for one in self.losses]
+            return sum(added, self._chunked_loss.loss(y, y_pred, sample_weight))
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.distillation is not None:
             taught = self.distillation(x, y, y_pred, sample_weight)
             loss = loss + keras.ops.cast(taught, loss.dtype)
         return loss
+
+    @functools.wraps(keras.Model.compute_metrics)
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Count a batch, as Keras does, also where its logits are not whole."""
+        if not isinstance(y_pred, LabelLogits) or self._chunked_loss is None:
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+        if self._compile_metrics is not None and not self._compile_metrics.built:
+            shape = (*y.shape, self.config.target_vocabulary_size)
+            self._compile_metrics.build(y, keras.KerasTensor(shape))
+        self._chunked_loss.update_metrics(y, y_pred, sample_weight)
+        return self.get_metrics_result()
 
     def compile(
         self,
@@ -254,6 +301,7 @@ class Seq2SeqTransformer(keras.Model):
         *args: Any,
         guided_alignment: Any = None,
         distillation: Any = None,
+        vocabulary_chunk_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Compile, as `keras.Model.compile` does; a loss of probabilities is refused.
@@ -267,11 +315,16 @@ class Seq2SeqTransformer(keras.Model):
                 need an `"alignment"`. A saved model does not keep it.
             distillation: A `keras_addnorm.training.TokenDistillation`, or `None`. A saved model
                 does not keep it.
+            vocabulary_chunk_size: How many entries of the vocabulary loss and metrics read at a
+                time: less memory, and one more product with the vocabulary. `None` for 8,192 of a
+                vocabulary of more than 65,536, and for all of a smaller one; 0 for all. Whatever
+                needs whole logits keeps them, with a warning where chunks were meant.
             **kwargs: The same by name.
 
         Raises:
-            ValueError: If a loss takes probabilities, the attention to be guided is pruned, or the
-                vocabularies of a teacher are others.
+            ValueError: If a loss takes probabilities, the attention to be guided is pruned, the
+                vocabularies of a teacher are others, or `vocabulary_chunk_size` is given beside
+                something that needs whole logits.
         """
         require_loss_of_logits(loss)
         if guided_alignment is not None:
@@ -280,6 +333,10 @@ class Seq2SeqTransformer(keras.Model):
             require_same_vocabularies(self.config, distillation.teacher)
         self.guided_alignment, self.distillation = guided_alignment, distillation
         super().compile(optimizer, loss, *args, **kwargs)
+        compiled = inspect.signature(keras.Model.compile).bind(
+            self, optimizer, loss, *args, **kwargs
+        )
+        self._chunked_loss = ChunkedLoss.chosen(self, vocabulary_chunk_size, compiled.arguments)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile as a saved model was, which Keras leaves to classes with a `compile`.
@@ -287,7 +344,9 @@ class Seq2SeqTransformer(keras.Model):
         Args:
             config: What `get_compile_config` returned.
         """
-        super().compile(**keras.saving.deserialize_keras_object(config))
+        compiled = keras.saving.deserialize_keras_object(config)
+        super().compile(**compiled)
+        self._chunked_loss = ChunkedLoss.chosen(self, None, compiled)
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 

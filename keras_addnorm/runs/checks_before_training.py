@@ -267,6 +267,7 @@ def require_shareable_model(model: Seq2SeqConfig, devices: Devices) -> None:
             },
             devices.devices_per_model,
         )
+        distribution.require_divisible({"hidden_dim": model.hidden_dim}, devices.width_multiple_of)
 
 
 def require_shareable_batches(report: PipelineReport, devices: Devices) -> None:

@@ -44,7 +44,7 @@ INITIALIZERS = (
 # `runs.optimization`
 SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
 # `distribution`
-DISTRIBUTIONS = ("none", "data", "model")
+DISTRIBUTIONS = ("none", "data", "model", "fsdp")
 # `decoding.splitting`
 SPLITTINGS = ("sentences", "long_texts", "none")
 # What the exponent of the length penalty belongs to: `decoding.length_penalties`

@@ -133,6 +133,8 @@ def prepare(
     say(about_cost(training, report, model.count_params()))
     for line in about_smoothing(training.label_smoothing, pieces):
         say(line)
+    if model.vocabulary_chunk_size:
+        say(f"Loss: reads {model.vocabulary_chunk_size:,} pieces at a time, not all.")
     if training.lora_rank:
         learned = sum(math.prod(weight.shape) for weight in model.trainable_weights)
         say(f"LoRA of rank {training.lora_rank}: {learned:,} of these learn.")

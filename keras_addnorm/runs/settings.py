@@ -314,7 +314,8 @@ class TrainingConfig:
     distribution: str = setting(
         "none",
         "devices that train together: data = a copy of the weights on each; model = each copy "
-        "spread over several devices, with KERAS_BACKEND=jax",
+        "spread over several devices, fsdp = a part of the weights and of each batch on each, "
+        "both with KERAS_BACKEND=jax",
         choices=DISTRIBUTIONS,
     )
     devices_per_model: int = setting(

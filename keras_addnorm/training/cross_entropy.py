@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.label_logits import LabelLogits
 from keras_addnorm.basics.tensors import inside_vocabulary, to_tensor, values_of, wide_ids
 
 
@@ -22,7 +23,8 @@ def checked_labels_and_logits(
 
     Args:
         labels: Integer token ids, (B, T).
-        logits: Unnormalised scores, (B, T, V), of any float type.
+        logits: Unnormalised scores, (B, T, V), of any float type; or `LabelLogits`, whose values
+            say themselves where a label is outside the vocabulary.
         where: Name of the caller, for the message.
         pad_id: The label that counts nowhere, and may be any integer.
         sample_weight: None, or (B,), (B, 1) or (B, T); a label of weight 0 may be any, too.
@@ -35,7 +37,9 @@ def checked_labels_and_logits(
             label that counts and whose value is there lies outside the vocabulary.
     """
     given = labels
-    labels, logits = to_tensor(labels), ops.convert_to_tensor(logits)
+    labels = to_tensor(labels)
+    if not isinstance(logits, LabelLogits):
+        logits = ops.convert_to_tensor(logits)
     if not ops.dtype(labels).startswith(("int", "uint")):
         raise ArgumentError(
             f"{where} needs integer labels (token ids).",
@@ -43,6 +47,8 @@ def checked_labels_and_logits(
             "if these are ids, cast them to int32.",
             received=f"labels of type {ops.dtype(labels)} with shape {tuple(labels.shape)}",
         )
+    if isinstance(logits, LabelLogits):
+        return labels, logits
     if "float" not in ops.dtype(logits):
         raise ArgumentError(
             f"{where} needs floating-point logits.",
@@ -116,6 +122,7 @@ def checked_smoothing(label_smoothing: float) -> float:
 
 def accumulation_dtype(logits: Any) -> str:
     """float64 logits are reduced in float64, everything else in float32."""
+    logits = logits.label if isinstance(logits, LabelLogits) else logits
     return "float64" if ops.dtype(logits) == "float64" else "float32"
 
 
@@ -183,12 +190,16 @@ def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) 
 
     Args:
         labels: (B, T), integers.
-        logits: (B, T, V); float16 and bfloat16 are computed in float32.
+        logits: (B, T, V); float16 and bfloat16 are computed in float32. Or `LabelLogits` of these
+            labels, of which the formula needs no more.
         label_smoothing: ε in [0, 1).
 
     Returns:
         (B, T), float32 (float64 for float64 logits), not masked.
     """
+    if isinstance(logits, LabelLogits):
+        value = logits.log_normalizer - (1.0 - label_smoothing) * logits.label
+        return value - label_smoothing * logits.mean if label_smoothing else value
     dtype = accumulation_dtype(logits)
     vocabulary_size = ops.shape(logits)[-1]
     labels = ops.expand_dims(labels, -1)

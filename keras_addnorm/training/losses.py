@@ -174,6 +174,11 @@ class MaskedSparseCategoricalCrossentropy(TokenLoss):
         super().__init__(pad_id, name, weighted_sum)
         self.label_smoothing = checked_smoothing(label_smoothing)
 
+    @property
+    def reads_label_logits(self) -> bool:
+        """Whether `LabelLogits` do in the place of logits: not for a subclass."""
+        return type(self) is MaskedSparseCategoricalCrossentropy
+
     def token_values(self, labels: Any, logits: Any) -> Any:
         """Label-smoothed cross-entropy of each position. (B, T), (B, T, V) -> (B, T)."""
         return token_cross_entropy(labels, logits, self.label_smoothing)

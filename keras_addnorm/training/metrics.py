@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.label_logits import LabelLogits
 from keras_addnorm.basics.tensors import inside_vocabulary
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
@@ -28,6 +29,11 @@ class _TokenMetric(keras.metrics.Metric):
         self.pad_id = checked_pad_id(pad_id)
         self.total = self.add_variable((), "zeros", dtype="float32", name="total")
         self.weight = self.add_variable((), "zeros", dtype="float32", name="weight")
+
+    @property
+    def reads_label_logits(self) -> bool:
+        """Whether `LabelLogits` do in the place of logits: not for a subclass."""
+        return type(self) in (MaskedAccuracy, Perplexity)
 
     def token_values(self, labels: Any, logits: Any) -> Any:
         """Value of each token. (B, T), (B, T, V) -> (B, T)."""
@@ -84,11 +90,15 @@ class MaskedAccuracy(_TokenMetric):
 
         Args:
             labels: (B, T).
-            logits: (B, T, V).
+            logits: (B, T, V), or `LabelLogits`.
 
         Returns:
             (B, T).
         """
+        if isinstance(logits, LabelLogits):
+            # An id compared as a float: of up to 24 bits they are whole. NaN stays NaN.
+            is_right = ops.equal(logits.prediction, ops.cast(labels, logits.prediction.dtype))
+            return ops.where(ops.isnan(logits.prediction), logits.prediction, is_right)
         # argmax in two plain reductions: XLA's own does not use the CPU's vector units.
         highest = ops.max(logits, axis=-1, keepdims=True)
         ids = ops.arange(ops.shape(logits)[-1], dtype="int32")

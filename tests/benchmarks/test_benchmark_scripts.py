@@ -154,6 +154,7 @@ for name in ("tensorflow", "tensorflow_datasets"):
     sys.modules[name] = None  # Importing it now fails: machines with a GPU may not have it.
 
 import gpu
+import gpu_check
 import growth
 
 growth.main(["--smoke", "--rounds", "1", "--plot", sys.argv[1]])
@@ -162,6 +163,8 @@ for program, time in ((growth.TRAINING, even), (growth.DECODING, fast)):
     curve = growth.Curve((1, 2), time, megabytes=even, operations=fast, compile_ms=even)
     print(*growth.table({(program, "batch"): curve}, growth.AXES), sep=" -> ")
 gpu.main(["--smoke", "--contenders", "keras-addnorm"])
+small = "--preset micro --layers 1 --vocabularies 53 --chunk 11 --rows 2 --length 8 --steps 2"
+gpu_check.main(small.split())
 """
 
 
@@ -198,6 +201,7 @@ def test_growth_and_gpu_run_without_tensorflow(tmp_path):
     assert re.search(r"decoding, batch .* \| – \| 1 \*\*exceeded: time\*\* .* -> True", said)
     assert "| keras-addnorm |" in said
     assert "| 2 | 2 |" in said  # The search with two beams.
+    assert re.search(r"\| 53 \| whole .*bf16·bf16→f32.*\n\| 53 \| 11 .* \d+\.\d\d \|", said)
     assert (tmp_path / "growth.png").read_bytes()[1:4] == b"PNG"
 
 

@@ -81,6 +81,7 @@ LEFT_OUT = {
     "distribution.is_first": PROCESSES,
     "distribution.join_processes": PROCESSES,
     "distribution.model_parallel_layout": "a mesh of Keras, on JAX",
+    "distribution.fully_sharded_layout": "a mesh of Keras, on JAX",
     "distribution.process_count": PROCESSES,
     "distribution.process_index": PROCESSES,
     "distribution.wait_for_all": PROCESSES,

@@ -136,8 +136,14 @@ if __name__ == "__main__":
         "one": train("one"),
         "data": train("data"),
         "model": train("model"),
+        "fsdp": train("fsdp"),
         "tpu": lowered_for_tpu(),
         "too many": refused(lambda: distribution.get("model", 16)),
+        "no batch axis": refused(
+            lambda: distribution.fully_sharded_layout(
+                keras.distribution.DeviceMesh((8,), ("model",))
+            )
+        ),
         "no axis": refused(
             lambda: distribution.model_parallel_layout(
                 keras.distribution.DeviceMesh((8,), ("batch",))

@@ -35,7 +35,7 @@ def found():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["data", "model"])
+@pytest.mark.parametrize("name", ["data", "model", "fsdp"])
 def test_losses_are_those_of_one_device(found, name):
     one = found["one"]["losses"]
     assert len(one) == 20 and one[0] - one[-1] > 0.3  # It learns, so the steps are not all alike.
@@ -44,7 +44,7 @@ def test_losses_are_those_of_one_device(found, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["data", "model"])
+@pytest.mark.parametrize("name", ["data", "model", "fsdp"])
 def test_every_token_counts_the_same_wherever_it_lies(found, name):
     """Devices with two tokens a row and devices with ten: the mean is over tokens."""
     over_tokens, over_halves = found[name]["token means"]
@@ -82,11 +82,12 @@ def test_each_device_holds_its_share(found):
 
 
 @pytest.mark.slow
-def test_no_matrix_lies_whole_on_a_device(found):
+@pytest.mark.parametrize(("name", "parts"), [("model", 4), ("fsdp", 8)])
+def test_no_matrix_lies_whole_on_a_device(found, name, parts):
     """Every weight with two axes is spread: a new one must not be forgotten in the layout."""
-    for path, (whole, shares) in found["model"]["shapes"].items():
+    for path, (whole, shares) in found[name]["shapes"].items():
         if len(whole) == 2:
-            assert len(shares) == 1 and 4 * np.prod(shares[0]) == np.prod(whole), path
+            assert len(shares) == 1 and parts * np.prod(shares[0]) == np.prod(whole), path
 
 
 # Calls that XLA's own passes take away on every platform.
@@ -117,6 +118,7 @@ def test_a_call_of_the_host_would_be_refused(found):
 def test_what_cannot_be_divided_is_refused(found):
     assert "devices_per_model=16" in found["too many"] and "its 8 devices" in found["too many"]
     assert "no axis 'model'" in found["no axis"] and "('batch',)" in found["no axis"]
+    assert "no axis 'batch'" in found["no batch axis"]
     with pytest.raises(ValueError, match=r"num_heads=6, vocabulary=7\. Change") as refused:
         distribution.require_divisible({"num_heads": 6, "width": 8, "vocabulary": 7}, devices=4)
     assert "width" not in str(refused.value)
@@ -128,11 +130,19 @@ def test_one_device_says_its_kind(monkeypatch):
     assert str(distribution.get("none")) == "one device (TPU)"
 
 
+def test_sharded_weights_stay_in_one_process(monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    monkeypatch.setattr("keras_addnorm.distribution.devices.process_count", lambda: 3)
+    with pytest.raises(ValueError, match=r"one process, or .* Received: 3 processes"):
+        distribution.get("fsdp")
+
+
 def test_unknown_and_impossible_choices():
-    with pytest.raises(ValueError, match="of none, data, model"):
+    with pytest.raises(ValueError, match="of none, data, model, fsdp"):
         distribution.get("pipeline")
-    with pytest.raises(ValueError, match="Set KERAS_BACKEND=jax"):
-        distribution.get("model")
+    for name in ("model", "fsdp"):
+        with pytest.raises(ValueError, match="Set KERAS_BACKEND=jax"):
+            distribution.get(name)
 
 
 @pytest.mark.parametrize(

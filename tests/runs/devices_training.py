@@ -74,6 +74,14 @@ def one_process(corpus, folder):
     from keras_addnorm.runs.train import train
 
     train(config(corpus), RunDirectory(folder / "alone"), say=lambda line: None, verbose=0)
+    sharded = []
+    for settings in ({"epochs": 1, "distribution": "fsdp"}, {"epochs": 2}):
+        train(
+            config(corpus, **settings),
+            RunDirectory(folder / "sharded"),
+            say=sharded.append,
+            verbose=0,
+        )
     said = []
     train(
         config(corpus, distribution="data"),
@@ -84,6 +92,7 @@ def one_process(corpus, folder):
     model = {"training.distribution": "model"}
     return {
         "said": said,
+        "sharded": sharded,
         "heads": refusal(corpus, folder / "heads", **model, **{"model.num_heads": 1}),
         "rows": refusal(
             corpus,

@@ -110,6 +110,18 @@ def test_two_processes_train_as_one_device(jax_runs):
     assert alone[0]["loss"] - alone[4]["loss"] > 0.3
 
 
+def test_sharded_weights_train_as_one_device_and_go_on_there(jax_runs):
+    """An epoch with weights and batches divided by two devices, then one on a single device."""
+    folder, found = jax_runs
+    assert "Devices: 2 devices, each with a part of the weights." in found["alone"]["sharded"]
+    assert "Going on after epoch 1 of 2." in found["alone"]["sharded"]
+    alone, sharded = (RunDirectory(folder / name).read_log() for name in ("alone", "sharded"))
+    assert len(sharded) == 2
+    for one, other in zip(alone, sharded, strict=False):
+        for column in ("loss", "val_loss", "accuracy", "val_accuracy"):
+            assert other[column] == pytest.approx(one[column], abs=1e-5), column
+
+
 def test_a_run_of_two_processes_goes_on_in_one(jax_runs):
     _, found = jax_runs
     assert found["alone"]["said"][0] == "Going on after epoch 4 of 5."

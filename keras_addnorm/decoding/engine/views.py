@@ -17,6 +17,7 @@ from keras import ops
 
 from keras_addnorm.layers.positional_embedding import PositionalEmbedding
 from keras_addnorm.layers.projection import Projection
+from keras_addnorm.layers.vocabulary_product import project
 
 Tensor = Any
 
@@ -189,7 +190,7 @@ class TransposedEmbedding(PositionalEmbedding):
     transposed_table: Tensor
 
     def _product(self, x: Tensor) -> Tensor:
-        return ops.matmul(x, self.transposed_table)
+        return project(x, self.transposed_table, vocabulary_axis=1)
 
 
 class ShortlistProjection(Projection):
