@@ -636,7 +636,8 @@ def test_the_page_loads_nothing_from_elsewhere(server):
     status, headers, page = fetch(server, "/")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     policy = headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert policy.startswith("default-src 'none'; ")
+    assert "; script-src 'sha256-" in policy and "; style-src 'sha256-" in policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert re.findall(r"https?://[^\s\"']+", page) == ["http://www.w3.org/2000/svg"]
