@@ -21,6 +21,7 @@ _KINDS = {
     "average_attention": "average attention",
     "multi_head_attention": "self-attention",
 }
+_WITHOUT_NORM = ("rezero", "t_fixup")
 _LINES = ("o-", "s-", "D-", "^--", "v--", "x:")
 
 
@@ -167,6 +168,14 @@ def _verdict(kind: str, before: Losses, losses: Losses) -> str:
         "The ranks of the schemes with both decoders correlate by "
         f"{_rank_correlation(before, losses):.2f}.",
     ]
+    keeping = [name for name in _WITHOUT_NORM if name in margins]
+    if keeping:
+        harmed = [name for name in keeping if name in worse]
+        named = " and ".join(f"`{name}`" for name in keeping)
+        sentences.append(
+            f"Nothing takes the mean away in {named}, without a norm in front of a sublayer: "
+            + (f"{_listed(harmed)} worse." if harmed else "that it moves does no harm that shows.")
+        )
     turned = [
         f"`{one}` and `{other}`"
         for one, other in itertools.combinations(losses, 2)
