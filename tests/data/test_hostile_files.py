@@ -110,9 +110,9 @@ def test_attacks(tmp_path, name):
     read(hostile_data.write(tmp_path, name))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", [name for name in hostile_data.FILES if name not in FAST])
-def test_slow_attacks(tmp_path, name):
+def test_other_attacks(tmp_path, name):
     read(hostile_data.write(tmp_path, name))
 
 
