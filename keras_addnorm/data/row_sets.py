@@ -69,6 +69,10 @@ class RowSource(PairSource):
         source, target = str(self.columns.source), str(self.columns.target)
         for index, row in enumerate(self.rows):
             label = f"Row {index} of {self.split!r}"
+            if not isinstance(row, Mapping):
+                raise ArgumentTypeError(
+                    f"{label} is no row.", "a dictionary as the first one", received=describe(row)
+                )
             yield RawPair(text_at(row, source, label), text_at(row, target, label), index + 1)
 
 

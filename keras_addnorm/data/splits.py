@@ -50,10 +50,10 @@ def _resolve_part(part: str, splits: Sequence[str], label: str) -> str:
     name, bracket, slice_ = part.partition("[")
     resolved = name if name in splits else _alias(name, splits)
     if resolved not in splits and re.search(r"[/\\]|\.[a-z]+$", name):
-        raise ValueError(f"There is no file {name!r}, and {label} has no split of that name.")
+        raise ValueError(f"There is no file {name[:80]!r}, and {label} has no split of that name.")
     if resolved not in splits:
         raise MissingSplitError(
-            f"{label} has no split {name!r}.",
+            f"{label} has no split {name[:80]!r}.",
             name=name,
             remedy=f"It has {listed(splits)}; a part of one is written like '{splits[0]}[:10%]'.",
         )
@@ -130,15 +130,15 @@ def intervals(split: str, sizes: Mapping[str, int], label: str = "") -> list[tup
         return [_absolute(match, sizes[match["name"]]) for match in matches]
     except ValueError as error:
         raise ValueError(
-            f"{split!r} is no split{label and f' of {label}'}: {error}. Splits are {listed(sizes)};"
-            " a part of one is written like 'train[:10%]' or 'train[100:200]'."
+            f"{split[:80]!r} is no split{label and f' of {label}'}: {error}. Splits are "
+            f"{listed(sizes)}; a part of one is written like 'train[:10%]' or 'train[100:200]'."
         ) from error
 
 
 def _part_of(part: str) -> re.Match[str]:
     match = _PART.fullmatch(part)
     if match is None:
-        raise ValueError(f"{part!r} is neither a name nor a name with [first:last] behind it")
+        raise ValueError(f"{part[:80]!r} is neither a name nor a name with [first:last] behind it")
     return match
 
 

@@ -110,9 +110,9 @@ def test_attacks(tmp_path, name):
     read(hostile_data.write(tmp_path, name))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", [name for name in hostile_data.FILES if name not in FAST])
-def test_slow_attacks(tmp_path, name):
+def test_other_attacks(tmp_path, name):
     read(hostile_data.write(tmp_path, name))
 
 
@@ -258,3 +258,12 @@ def test_packed_files_may_hold_what_texts_do(tmp_path, monkeypatch):
     assert "at most 9 elements" in read(tmp_path / "a.tmx.gz")
     path.write_bytes(gzip.compress(b"a\tb\n" + b"x" * 1000))
     assert "at most 1,000 bytes, 3 for each byte" in read(path)
+
+
+def test_rows_that_are_no_rows():
+    rows = [{"en": "a", "de": "b"}, "x"]
+    with pytest.raises(TypeError, match=r"Row 1 of 'train' is no row\. Expected a dictionary"):
+        list(open_translation(Request(rows, "en", "de")).read("train"))
+    with pytest.raises(ValueError, match=r"ha(ve|s) no split 'x{80}'") as error:
+        load_translation(rows, source="en", target="de", split="x" * 10**6)
+    assert len(str(error.value)) < LONGEST_SENTENCE
