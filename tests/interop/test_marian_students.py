@@ -477,6 +477,8 @@ def test_a_saved_model_of_a_student_has_the_shortlist_inside(with_shortlist):
     found = [each.text for each in load_translator(saved)(lines)]
     assert found == translate(run.model, run.tokenizers, lines, search=run.search()).texts
     # `serve` takes texts and answers with the same.
-    with running(Settings(saved.parent, port=0, grpc_port=None)) as server:
-        with Client(f"http://127.0.0.1:{server.port}", model="saved") as client:
-            assert [each.text for each in client.translate(lines)] == found
+    with (
+        running(Settings(saved.parent, port=0, grpc_port=None)) as server,
+        Client(f"http://127.0.0.1:{server.port}", model="saved") as client,
+    ):
+        assert [each.text for each in client.translate(lines)] == found
