@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -133,12 +134,16 @@ def time_on_one_core(run: str, verify: bool, test: str) -> dict[str, float]:
         started = time.perf_counter()
         translate_texts(loaded, texts)
         seconds.append(time.perf_counter() - started)
-    weights = [ops.convert_to_numpy(weight) for weight in loaded.model.weights]
     return {
         "sentences_per_second": len(texts) / statistics.median(seconds),
-        "weights": sum(weight.size for weight in weights),
-        "bytes": sum(_bytes(weight) for weight in weights),
+        "weights": loaded.model.count_params(),
+        "bytes": size_of(loaded.model),
     }
+
+
+def size_of(model: keras.Model) -> int:
+    """Counts bytes: one for each weight of a matrix on the grid of eight bits, four for others."""
+    return sum(_bytes(ops.convert_to_numpy(weight)) for weight in model.weights)
 
 
 def _bytes(weight: np.ndarray) -> int:
