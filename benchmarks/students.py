@@ -94,7 +94,12 @@ def main() -> None:
 
     names = [f"{row.run.directory.path}, {row.search}" for row in contenders]
     scores = [
-        evaluate_translations(row.translations(sources), references, language=config.target)
+        evaluate_translations(
+            row.translations(sources),
+            references,
+            language=config.target,
+            tokenizer=config.evaluation.bleu_tokenizer,
+        )
         for row in contenders
     ]
     timings = measure.in_turn(

@@ -426,6 +426,35 @@ def test_the_benchmark_of_storage_compares_three_exports(run, capsys):
     assert "31 sentences of 'test'" in said
 
 
+@pytest.mark.release
+def test_the_benchmark_of_students_compares_them_with_their_teacher(
+    run, tmp_path, capsys, monkeypatch
+):
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(folder)
+    student = RunDirectory(tmp_path / "student")
+    shutil.copytree(run.directory.path, student.path)
+    # Words of these two languages are split otherwise than their usual way.
+    student.write_config(run.config.replace({"evaluation.bleu_tokenizer": "char"}))
+    given = [run.directory.path, student.path, "--shortlist", "12", "--sentences", "5"]
+    given += ["--rounds", "1", "--no-xla", "--json", tmp_path / "figures.json"]
+    monkeypatch.setattr("sys.argv", ["students.py", *map(str, given)])
+    runpy.run_path(str(folder / "students.py"))["main"]()
+    said = capsys.readouterr().out
+    figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+    names = [f"{run.directory.path}, {search}" for search in ("beam 5", "greedy")]
+    names += [f"{student.path}, {search}" for search in ("greedy", "greedy, shortlist 12")]
+    assert list(figures) == names
+    beam, greedy, same, short = figures.values()
+    whole = ("bleu", "chrf", "megabytes")
+    assert [greedy[key] for key in whole] == [same[key] for key in whole]
+    assert beam["ratio"] == 1.0 and short["sentences_per_second"] > 0
+    weights = sum(np.prod(weight.shape) for weight in run.model.weights)
+    assert beam["megabytes"] == pytest.approx(4 * weights / 1e6)
+    assert f"| {student.path} | greedy | {same['bleu']:.2f} | {same['chrf']:.2f} |" in said
+    assert "|tok:char|" in said
+
+
 @pytest.mark.slow
 def test_the_benchmark_of_stopping_rules_says_which_lose(run, tmp_path, capsys, monkeypatch):
     """It compares the scores of the compiled searches with those of its own, in plain NumPy."""
