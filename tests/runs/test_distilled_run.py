@@ -16,6 +16,7 @@ from killed_training import config as small_config
 
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs import RunDirectory
+from keras_addnorm.runs.distillation import distill as module
 from keras_addnorm.runs.distillation.distill import distill
 from keras_addnorm.runs.distillation.settings import DistillationConfig
 from keras_addnorm.runs.evaluate import evaluate
@@ -28,6 +29,14 @@ from keras_addnorm.training import sentence_scorer
 pytestmark = pytest.mark.slow
 
 SEARCH = {"evaluation.num_beams": 1, "evaluation.max_length": 9, "evaluation.batch_size": 16}
+GUIDED = {
+    "training.guided_alignment": 0.1,
+    "training.ema": 0.0,
+    "training.early_stopping": 0,
+    # Several validations in an epoch.
+    "training.validate_every": 2,
+    "training.max_updates": 8,
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +73,7 @@ def settings(runs):
 @pytest.fixture(scope="module")
 def student(config, settings, tmp_path_factory):
     directory = RunDirectory(tmp_path_factory.mktemp("student") / "run")
-    guided = config.replace({"training.guided_alignment": 0.1, "training.ema": 0.0})
-    return distill(guided, settings, directory, say=len, verbose=0)
+    return distill(config.replace(GUIDED), settings, directory, say=len, verbose=0)
 
 
 def rows(run, name):
@@ -180,14 +188,40 @@ def test_a_second_call_computes_nothing_again(student, config, settings):
         for path in student.run.directory.distillation.rglob("*")
         if path.is_file() and path.name not in ("pairs.jsonl", "test.jsonl", "settings.toml")
     }
-    guided = config.replace({"training.guided_alignment": 0.1, "training.ema": 0.0})
-    again = distill(guided, settings, student.run.directory, say=len, verbose=0)
+    again = distill(config.replace(GUIDED), settings, student.run.directory, say=len, verbose=0)
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert (again.teacher, again.student, again.report) == (
         student.teacher,
         student.student,
         student.report,
     )
+
+
+class StoppedError(Exception):
+    """In the place of a signal."""
+
+
+def test_the_last_run_is_counted_in_epochs_and_its_card_goes_when_it_goes_on(
+    student, config, settings, monkeypatch
+):
+    directory = student.run.directory
+    small, card = RunDirectory(directory.path / "eight_bits"), directory.card.read_bytes()
+    assert len(directory.read_log()) == 4  # A validation each.
+    (row,) = small.read_log()
+
+    def stopped(run, place, **options):
+        if place.path == small.path:
+            assert not directory.card.exists()
+            raise StoppedError
+        return train(run, place, **options)
+
+    monkeypatch.setattr(module, "train", stopped)
+    longer = dataclasses.replace(settings, eight_bits_epochs=2)
+    with pytest.raises(StoppedError):
+        distill(config.replace(GUIDED), longer, directory, say=len, verbose=0)
+    monkeypatch.undo()
+    distill(config.replace(GUIDED), settings, directory, say=len, verbose=0)
+    assert (directory.card.read_bytes(), small.read_log()) == (card, [row])
 
 
 def test_a_longer_training_that_is_stopped_leaves_no_card_of_the_shorter(
@@ -199,7 +233,7 @@ def test_a_longer_training_that_is_stopped_leaves_no_card_of_the_shorter(
     train(begun, directory, say=len, verbose=0)
     assert directory.card.exists()  # There was nothing to train.
     said = []
-    train(begun.replace({"training.epochs": 2}), directory, say=said.append, verbose=0)
+    train(begun.replace({"training.max_updates": 10}), directory, say=said.append, verbose=0)
     assert not directory.card.exists()
     assert any(f"keras-addnorm distill {directory.path} writes it anew" in line for line in said)
     # The file of the first folder's text is the one that its configuration names.

@@ -265,7 +265,9 @@ def _eight_bits(
             "training.start_from": str(directory.path),
             "training.eight_bits": True,
             "training.epochs": settings.eight_bits_epochs,
+            # Its length is in epochs, each of which is a row of the log.
             "training.max_updates": 0,
+            "training.validate_every": 0,
             "training.schedule": "constant",
             "training.peak_learning_rate": _RATE_OF_EIGHT_BITS,
             "training.cooldown_epochs": 0,
