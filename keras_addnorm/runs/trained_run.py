@@ -138,9 +138,16 @@ def _lexicon(directory: RunDirectory, tokenizers: TokenizerPair, pairs: Any) -> 
 def digest_of_run(
     directory: RunDirectory, config: RunConfig, search: Sequence[str] = SEARCH_SETTINGS
 ) -> str:
-    """Returns a digest of what a run's translations depend on: its files and search settings."""
+    """Returns a digest of what a run's translations depend on: its files and search settings.
+
+    A lexicon that the search needs and that is not there is made first.
+    """
     parts = [sha256(directory.weights()), sha256(directory.model)]
     parts.append(digest_of_tokenizers(directory.tokenizer))
+    if "shortlist" in search and config.evaluation.shortlist:
+        if not directory.lexicon.exists():
+            assert dataclasses.replace(load_run(directory), config=config).shortlist is not None
+        parts.append(sha256(directory.lexicon))
     # A setting that a later version brings, at its default, makes no other digest.
     chosen = {name: getattr(config.evaluation, name) for name in search}
     usual = EvaluationConfig()

@@ -80,7 +80,6 @@ class RunTranslator:
 
     def job(self) -> tuple[Callable[..., None], dict[str, Any]]:
         """The function that translates a share, and its own arguments."""
-        self._make_lexicon()
         return translate_with_run, {
             "run": str(self.directory.path),
             "verify": self.directory.verify,
@@ -89,14 +88,6 @@ class RunTranslator:
             "n_best": self.n_best,
             "languages": dict(self.languages),
         }
-
-    def _make_lexicon(self) -> None:
-        """Lets one process estimate it, and not each of several."""
-        if self.config.evaluation.shortlist and not self.directory.lexicon.exists():
-            from keras_addnorm.runs.trained_run import load_run
-
-            run = dataclasses.replace(load_run(self.directory), config=self.config)
-            assert run.shortlist is not None
 
 
 @dataclass(frozen=True)
@@ -287,9 +278,9 @@ def translate_with_run(
     # A training may go on beside this command.
     if digest_of_run(found.directory, found.config) != digest:
         raise UserError(
-            f"The run {run!r} has other weights than a moment ago: it is being trained. Wait for "
-            "the training, or translate with a copy of the run or an export. The same command "
-            "begins anew with the weights that are there now."
+            f"The run {run!r} has other weights, or another lexicon, than a moment ago: it is "
+            "being trained or changed. Wait for the end of that, or translate with a copy of the "
+            "run or an export. The same command begins anew with the files that are there now."
         )
     _fill(
         lambda batch: n_best_translations(found, batch, n_best, **languages),

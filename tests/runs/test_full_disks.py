@@ -84,7 +84,7 @@ def test_weights_that_change_are_not_mixed(tmp_path, corpus):
     )
     assert np.all(directory.read_log()[1]["val_loss"] > 0)
     with (
-        pytest.raises(UserError, match="other weights than a moment ago: it is being trained"),
+        pytest.raises(UserError, match="other weights, or another lexicon, than a moment ago"),
         in_portions(tmp_path / "out", ["red"], translator, say=print),
     ):
         pass

@@ -1,5 +1,7 @@
 """Runs that learn from word alignments and from a teacher, and on the grid of eight bits."""
 
+import shutil
+
 import h5py
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from keras_addnorm.decoding import Lexicon
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.text_data import run_pairs
 from keras_addnorm.runs.train import train
-from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.runs.trained_run import digest_of_run, load_run
+from keras_addnorm.runs.translation_portions import RunTranslator
 
 GUIDED = {"training.guided_alignment": 0.5, "training.ema": 0.0, "training.early_stopping": 0}
 SILENT = {"say": lambda line: None, "verbose": 0}
@@ -126,6 +129,26 @@ def test_a_shortlist_counts_the_links(guided):
     expected = Lexicon.from_links(encoded, read_pharaoh(guided.alignments), **sizes)
     np.testing.assert_array_equal(found.candidates, expected.candidates)
     np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+
+
+@pytest.mark.slow
+def test_translations_depend_on_the_lexicon_where_there_is_a_shortlist(guided, tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    shutil.copytree(guided.path, directory.path)
+    directory.lexicon.unlink(missing_ok=True)
+    usual = directory.read_config().replace({"evaluation.shortlist": 0})
+    short = usual.replace({"evaluation.shortlist": 9})
+    without = digest_of_run(directory, usual)
+    assert not directory.lexicon.exists()
+    first = RunTranslator(directory, short).made_from()["run"]
+    lexicon = Lexicon.load(directory.lexicon)
+    assert digest_of_run(directory, short) == first != without
+    # Without the links another lexicon is estimated.
+    directory.lexicon.unlink()
+    directory.alignments.unlink()
+    assert digest_of_run(directory, short) != first
+    assert not np.array_equal(Lexicon.load(directory.lexicon).candidates, lexicon.candidates)
+    assert digest_of_run(directory, usual) == without
 
 
 @pytest.mark.slow
