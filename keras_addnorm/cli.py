@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 checked = command.check(options)
             if arguments is None:
                 _show_each_line_at_once()
-                with garbage_collection_paused(), StatusLine.saying("Starting TensorFlow ..."):
+                with garbage_collection_paused(), StatusLine.saying("Starting ..."):
                     command.prepare()
             heard = _sigterm_stops() if command.resumes(options) else contextlib.nullcontext()
             with heard, system_errors_as_user_errors():

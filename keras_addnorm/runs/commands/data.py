@@ -6,7 +6,7 @@ import argparse
 
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.fields import list_settings
-from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.command import Command, nothing_to_prepare
 from keras_addnorm.runs.directory import require_writable
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
@@ -86,10 +86,6 @@ def _check(options: argparse.Namespace) -> RunConfig:
     return RunConfig.from_dict(given(options))
 
 
-def _nothing_to_prepare() -> None:
-    """Does nothing: files of pairs are read without Keras and TensorFlow."""
-
-
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
     if options.example:
         from keras_addnorm.runs.example_data import next_steps, write_example
@@ -124,6 +120,7 @@ DATA = Command(
     _add_arguments,
     _run,
     _check,
-    _nothing_to_prepare,
+    # Files of pairs are read without Keras and TensorFlow.
+    nothing_to_prepare,
     usage="(INPUT ... | --example DIR) [options]",
 )
