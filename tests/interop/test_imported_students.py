@@ -8,6 +8,7 @@ import marian_formula
 import numpy as np
 import pytest
 
+from keras_addnorm import cli
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.interop import load_pretrained, make_random_folder
 from keras_addnorm.interop.tensor_files import (
@@ -30,6 +31,7 @@ from keras_addnorm.serving import load_translator
 STUDENTS = Path(__file__).parent / "students"
 SAID = json.loads((STUDENTS / "marian.json").read_text(encoding="utf-8"))
 SETTINGS = "special:model.yml"
+LINES = SAID["sources"][70:75]
 SILENT = {"say": lambda line: None, "verbose": 0}
 
 
@@ -79,6 +81,28 @@ def test_evaluate_finds_what_marian_said(runs):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("kind", "ending"), [("average_attention", "npz"), ("ssru", "bin")])
+def test_the_command_imports_either_kind_from_either_file(tmp_path, capsys, kind, ending):
+    """And makes of them a run that says what Marian said."""
+    files, path = tmp_path / "files", tmp_path / "run"
+    files.mkdir()
+    shutil.copy(STUDENTS / "vocab.spm", files)
+    if ending == "npz":
+        shutil.copy(STUDENTS / f"{kind}.npz", files)
+    else:
+        tensors = {name: each.read() for name, each in read_npz(STUDENTS / f"{kind}.npz").items()}
+        tensors[SETTINGS] = tensors[SETTINGS].tobytes()
+        write_marian_bin(files / "model.bin", tensors)
+    arguments = ["--source", "en", "--target", "de", "--num-beams", "1", "--max-length", "70"]
+    assert cli.main(["import", str(files), str(path), *arguments]) == 0
+    assert str(path) in capsys.readouterr().out
+    run = load_run(path)
+    assert kind in str(run.model.config.self_attention)
+    expected = [line.strip() for line in SAID[kind]["outputs"][70:75]]
+    assert [text.strip() for text, _ in translate_texts(run, LINES)] == expected
+
+
+@pytest.mark.slow
 def test_inspect_has_no_maps_of_a_cell_and_says_so(runs):
     """In Python and on the page: the other attentions have theirs."""
     folder, _ = runs
@@ -97,9 +121,6 @@ def test_inspect_has_no_maps_of_a_cell_and_says_so(runs):
     write(report, run, html=folder / "report.html", json_file=folder / "report.json")
     assert f"No attention weights in {', '.join(cells)}." in (folder / "report.html").read_text()
     assert json.loads((folder / "report.json").read_text())["loss"] == report.loss
-
-
-LINES = SAID["sources"][70:75]
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,14 @@
 `make_marian_students.py` made the files of `students/`.
 """
 
+import contextlib
 import dataclasses
 import json
+import re
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import marian_formula
@@ -47,7 +51,6 @@ from keras_addnorm.runs.export import export
 from keras_addnorm.runs.pretrained_run import import_pretrained
 from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.serving import Client, load_translator
-from keras_addnorm.serving.server import Settings, running
 
 STUDENTS = Path(__file__).parent / "students"
 SAID = json.loads((STUDENTS / "marian.json").read_text(encoding="utf-8"))
@@ -463,6 +466,26 @@ def test_a_shortlist_comes_with_its_model_into_a_run(with_shortlist):
     np.testing.assert_array_equal(found.candidates[:VOCABULARY], np.sort(lists))
 
 
+@contextlib.contextmanager
+def served(folder):
+    """Serves a folder by the command until the end; yields the port."""
+    command = [sys.executable, "-m", "keras_addnorm.cli", "serve", folder]
+    with subprocess.Popen(
+        [*command, "--port=0", "--grpc-port=0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            lines = iter(process.stderr.readline, "")
+            found = (re.search(r"Ready: http\D+127\.0\.0\.1:(\d+)", line) for line in lines)
+            yield int(next(filter(None, found))[1])
+        finally:
+            process.terminate()
+            rest = process.stderr.read()
+    assert process.returncode == 0, rest
+
+
 @pytest.mark.slow
 def test_a_saved_model_of_a_student_has_the_shortlist_inside(with_shortlist):
     folder, _, _ = with_shortlist
@@ -476,9 +499,8 @@ def test_a_saved_model_of_a_student_has_the_shortlist_inside(with_shortlist):
     saved = export(run, folder.parent / "saved")
     found = [each.text for each in load_translator(saved)(lines)]
     assert found == translate(run.model, run.tokenizers, lines, search=run.search()).texts
-    # `serve` takes texts and answers with the same.
     with (
-        running(Settings(saved.parent, port=0, grpc_port=None)) as server,
-        Client(f"http://127.0.0.1:{server.port}", model="saved") as client,
+        served(saved.parent) as port,
+        Client(f"http://127.0.0.1:{port}", model="saved") as client,
     ):
         assert [each.text for each in client.translate(lines)] == found
