@@ -7,6 +7,7 @@ import numbers
 import os
 import stat
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,19 @@ def require_int(what: str, *, least: int = 1, most: int | None = None, **values:
         if not is_whole(value, least, most):
             expected = f"an int `{name}` >= {least}{limit if is_whole(value, least) else ''}"
             raise ArgumentError(what, expected, **{name: value})
+
+
+def is_bool(value: Any) -> bool:
+    """Return whether a value is True or False, Python's or NumPy's."""
+    numpy = sys.modules.get("numpy")  # Where it is not imported, no value is of its kind.
+    return isinstance(value, bool) or (numpy is not None and isinstance(value, numpy.bool_))
+
+
+def require_bool(**values: Any) -> None:
+    """Raise a `ValueError` unless every value is a bool: the text "no" would count as True."""
+    for name, value in values.items():
+        if not is_bool(value):
+            raise ArgumentError(f"`{name}` is a switch.", "True or False", **{name: value})
 
 
 def require_share(**values: Any) -> None:

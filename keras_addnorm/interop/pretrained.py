@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, shown
 from keras_addnorm.basics.text import require_moderate
@@ -201,6 +202,7 @@ def load_pretrained(
         assert len(translations) == 1
         ```
     """
+    require_bool(verify=verify)
     path = find_checkpoint(name)
     if verify:
         require_intact(path)
