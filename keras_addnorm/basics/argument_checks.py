@@ -110,11 +110,14 @@ def require_gain(**values: Any) -> None:
 
 
 def require_epsilon(epsilon: Any) -> None:
-    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more."""
-    if not is_number(epsilon, least=0):
+    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more.
+
+    One that is 0 in float32 and not here would keep nothing from being divided by 0.
+    """
+    if not is_number(epsilon, least=0) or (epsilon != 0 and in_float32(epsilon) == 0):
         raise ArgumentError(
             "`epsilon` keeps norms from dividing by 0.",
-            "a number >= 0, finite in float32",
+            "a number >= 0, finite in float32, and there no 0 unless it is 0",
             epsilon=epsilon,
         )
 
