@@ -21,7 +21,7 @@ from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.models.checks import require_tokenizers
+from keras_addnorm.models.checks import require_finite, require_tokenizers
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
@@ -182,7 +182,10 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
 
 
 def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
-    """Loads weights as `keras.Model.load_weights` does; a `UserError` names a damaged file."""
+    """Loads weights as `keras.Model.load_weights` does.
+
+    A `UserError` names a file that is damaged, or has weights that are NaN or infinite.
+    """
     try:
         model.load_weights(path, **options)
     # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
@@ -192,6 +195,10 @@ def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
             "Expected a whole file of the model that 'model.json' describes. Copy it again from "
             "where it is whole."
         ) from error
+    try:
+        require_finite(model)
+    except ValueError as error:
+        raise UserError(f"The weights {str(path)!r} are not to be used. {error}") from error
 
 
 def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:

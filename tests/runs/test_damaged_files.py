@@ -81,6 +81,16 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_weights_that_are_no_numbers_are_named(run):
+    model = load_run(run).model
+    kernel = model.decoder.layers[0].feed_forward.output_projection.kernel
+    kernel.assign(np.full(kernel.shape, np.nan, "float32"))
+    save_best_weights(model, run)
+    words = f"{run.path}/best.weights.h5' are not to be used.*NaN or infinite.* in 1 of .*{kernel.path}"
+    with pytest.raises(UserError, match=words):
+        load_run(run)
+
+
 def test_every_file_that_a_run_needs_has_a_digest(run):
     listed = run.manifest.read().keys()
     assert listed == {*FILES, "log.csv", "scores.json"}
