@@ -197,3 +197,8 @@ def to_file(path: str | os.PathLike[str]) -> Path:
                 "Write what it gives into a file first.",
             )
     return path
+
+
+def has_file(path: Path) -> bool:
+    """Return whether there is a file; a pipe, a device or a socket in its place is refused."""
+    return to_file(path).is_file()

@@ -86,7 +86,9 @@ def test_weights_that_are_no_numbers_are_named(run):
     kernel = model.decoder.layers[0].feed_forward.output_projection.kernel
     kernel.assign(np.full(kernel.shape, np.nan, "float32"))
     save_best_weights(model, run)
-    words = f"{run.path}/best.weights.h5' are not to be used.*NaN or infinite.* in 1 of .*{kernel.path}"
+    words = (
+        f"{run.path}/best.weights.h5' are not to be used.*NaN or infinite.* in 1 of .*{kernel.path}"
+    )
     with pytest.raises(UserError, match=words):
         load_run(run)
 
