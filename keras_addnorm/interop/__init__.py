@@ -11,9 +11,6 @@ from keras_addnorm.interop.onnx import export_onnx
 from keras_addnorm.interop.pretrained import Pretrained, load_pretrained, save_pretrained
 from keras_addnorm.interop.random_folder import make_random_folder
 
-require_whole = require_intact
-"""Its earlier name."""
-
 __all__ = [
     "BrowserPage",
     "GenerationSettings",

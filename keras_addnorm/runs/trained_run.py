@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ import keras
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
-from keras_addnorm.basics.integrity import sha256
+from keras_addnorm.basics.integrity import digest_of_values, sha256
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
@@ -138,15 +136,22 @@ def _lexicon(directory: RunDirectory, tokenizers: TokenizerPair, pairs: Any) -> 
 def digest_of_run(
     directory: RunDirectory, config: RunConfig, search: Sequence[str] = SEARCH_SETTINGS
 ) -> str:
-    """Returns a digest of what a run's translations depend on: its files and search settings."""
+    """Returns a digest of what a run's translations depend on: its files and search settings.
+
+    A lexicon that the search needs is made, so that processes begun thereafter have the same one.
+    """
     parts = [sha256(directory.weights()), sha256(directory.model)]
     parts.append(digest_of_tokenizers(directory.tokenizer))
     # A setting that a later version brings, at its default, makes no other digest.
     chosen = {name: getattr(config.evaluation, name) for name in search}
     usual = EvaluationConfig()
     chosen = {name: value for name, value in chosen.items() if value != getattr(usual, name)}
-    text = json.dumps([parts, chosen], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    if chosen.get("shortlist"):
+        if not directory.lexicon.exists():
+            run = dataclasses.replace(load_run(directory), config=config)
+            assert run.shortlist is not None
+        parts.append(sha256(directory.lexicon))
+    return digest_of_values([parts, chosen])
 
 
 def load_run(directory: str | Path | RunDirectory) -> TrainedRun:

@@ -11,8 +11,6 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.integrity import digest_of_values
 from keras_addnorm.basics.locks import alone, lock_soon
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
@@ -80,7 +79,6 @@ class RunTranslator:
 
     def job(self) -> tuple[Callable[..., None], dict[str, Any]]:
         """The function that translates a share, and its own arguments."""
-        self._make_lexicon()
         return translate_with_run, {
             "run": str(self.directory.path),
             "verify": self.directory.verify,
@@ -89,14 +87,6 @@ class RunTranslator:
             "n_best": self.n_best,
             "languages": dict(self.languages),
         }
-
-    def _make_lexicon(self) -> None:
-        """Lets one process estimate it, and not each of several."""
-        if self.config.evaluation.shortlist and not self.directory.lexicon.exists():
-            from keras_addnorm.runs.trained_run import load_run
-
-            run = dataclasses.replace(load_run(self.directory), config=self.config)
-            assert run.shortlist is not None
 
 
 @dataclass(frozen=True)
@@ -212,8 +202,7 @@ def _place(
         held = _hold(new)
     try:
         made_from = {"texts": write_rows(new / _TEXTS, texts), **translator.made_from()}
-        text = json.dumps(made_from, sort_keys=True)
-        place = folder / hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+        place = folder / digest_of_values(made_from)
         with alone(folder):
             if place.exists():
                 known = _hold(place)

@@ -114,9 +114,7 @@ def test_attacks(tmp_path, name):
 
 
 @pytest.mark.release
-@pytest.mark.parametrize(
-    "name", [name for name in hostile_data.FILES if name not in FAST and "GB" not in name]
-)
+@pytest.mark.parametrize("name", SLOW)
 def test_other_attacks(tmp_path, name):
     read(hostile_data.write(tmp_path, name))
 

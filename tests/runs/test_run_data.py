@@ -105,7 +105,7 @@ def _check(config, pairs, report, folder):
 
 
 def test_training_pairs_are_compared_with_every_other_split(folder, tmp_path):
-    """Issue 40: what `train` warns of comes from the same code as `keras-addnorm data`."""
+    """What `train` warns of comes from the same code as `keras-addnorm data`."""
     for side, text in (("en", "sentence 7\n"), ("es", "frase 7\n")):
         with (folder / f"test.{side}").open("a") as file:
             file.write(text)

@@ -6,7 +6,7 @@ import argparse
 
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.fields import list_settings
-from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.command import Command, nothing_to_prepare
 from keras_addnorm.runs.directory import require_writable
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
@@ -86,10 +86,6 @@ def _check(options: argparse.Namespace) -> RunConfig:
     return RunConfig.from_dict(given(options))
 
 
-def _nothing_to_prepare() -> None:
-    """Does nothing: files of pairs are read without Keras and TensorFlow."""
-
-
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
     if options.example:
         from keras_addnorm.runs.example_data import next_steps, write_example
@@ -100,8 +96,8 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         return
 
     from keras_addnorm.runs.corpus_report import CorpusSplits, examine, write_clean
-    from keras_addnorm.runs.forked_map import usable_cores
     from keras_addnorm.runs.text_data import reader_choice
+    from keras_addnorm.runs.worker_processes import usable_cores
 
     corpus = CorpusSplits.opened(
         options.inputs,
@@ -111,7 +107,7 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         max_chars=options.max_chars,
         reader=reader_choice(config),
     )
-    cores = usable_cores()
+    cores = len(usable_cores())
     report = examine(corpus, cores)
     show(report)
     if options.out:
@@ -124,6 +120,6 @@ DATA = Command(
     _add_arguments,
     _run,
     _check,
-    _nothing_to_prepare,
+    nothing_to_prepare,  # Files of pairs are read without Keras and TensorFlow.
     usage="(INPUT ... | --example DIR) [options]",
 )
