@@ -91,7 +91,7 @@ class EightBitAdam(Adam):
         2020.
     """
 
-    @functools.wraps(Adam.__init__)
+    @functools.wraps(Adam.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.use_ema:

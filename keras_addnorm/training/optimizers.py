@@ -49,7 +49,7 @@ class Adam(_KerasAdam):
         before section 2.1, whose epsilon is that of the root of the uncorrected second moment.
     """
 
-    @functools.wraps(_KerasAdam.__init__)
+    @functools.wraps(_KerasAdam.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in ("beta_1", "beta_2"):
