@@ -12,7 +12,7 @@ from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding.greedy import ChooseTokens, search_rows
 from keras_addnorm.decoding.length_penalties import CoverageLike, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
-from keras_addnorm.decoding.strategy import MOST_BEAMS, StepModel, Strategy
+from keras_addnorm.decoding.strategy import MOST_SAMPLES, StepModel, Strategy
 from keras_addnorm.decoding.tensor_ops import (
     IMPOSSIBLE,
     best_first,
@@ -83,7 +83,7 @@ class Sample(Strategy):
             )
         if not is_whole(self.seed, -(2**31), 2**31 - 1):
             raise ArgumentError("A seed has 32 bits.", "an int32", value=self.seed)
-        require_int("There is nothing to return.", most=MOST_BEAMS, num_return=self.num_return)
+        require_int("There is nothing to return.", most=MOST_SAMPLES, num_return=self.num_return)
         self.resolve_penalties()
 
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:

@@ -34,6 +34,8 @@ from keras_addnorm.layers.shapes import size_of
 
 MOST_BEAMS = 1000
 """Hypotheses of a sentence: each has a row of logits at every step."""
+MOST_SAMPLES = 10_000
+"""Drawn outputs of a sentence, which are not weighed against one another."""
 MOST_TOKENS = 1 << 20
 """Tokens of an output: each step reads all before it."""
 

@@ -75,7 +75,7 @@ def test_a_command_offers_only_what_means_something_to_it():
         | {"--n-best", "--output", "--source-language", "--target-language", "--no-verify"}
         | {"--processes", "--shard"},
         "export": {*search, *rules, "--run-dir", "--format", "--version", "--licence", "--storage"}
-        | {"--no-verify"},
+        | {"--no-verify", "--engine"},
         "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
         | {
             "--licence",
@@ -695,7 +695,7 @@ def test_storage_goes_to_the_export(capsys, monkeypatch, tmp_path):
         return choices
 
     RunDirectory(tmp_path).write_config(RunConfig())
-    directory = types.SimpleNamespace(read_scores=dict)
+    directory = types.SimpleNamespace(read_scores=dict, log=tmp_path / "log.csv")
     run = types.SimpleNamespace(
         model=0, tokenizers=0, config=RunConfig(), search=RunConfig().search, directory=directory
     )

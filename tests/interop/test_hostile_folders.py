@@ -155,14 +155,18 @@ def test_numbers_that_size_lists_are_refused(folders, tmp_path, name, content, s
 
 
 NESTED = "a: " + "[" * 60
-ALIASES = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+# Ten of ten of ten of ten of ten of ten lists.
+ALIASES = "a0: &a0 x\n" + "".join(
+    f"a{n}: &a{n} [{', '.join(10 * [f'*a{n - 1}'])}]\n" for n in range(1, 7)
+)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (NESTED, "nested too deeply"),
-        (ALIASES, "an alias stands for a value"),
+        (ALIASES, "its aliases stand for too many values"),
+        ("a: &a [x, *a]", "a value in it holds itself"),
         ("a: " + "x" * (1 << 17), "it has more than 131,072 characters"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
         ("a: " + "9" * 5000, "Exceeds the limit"),
@@ -171,3 +175,8 @@ ALIASES = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 def test_yaml_without_an_end_is_refused(content, said):
     with pytest.raises(ValueError, match=rf"'a/config.yaml' is no YAML: .*{said}"):
         read_yaml(Path("a/config.yaml"), content, "A model")
+
+
+def test_aliases_of_yaml_are_their_values():
+    found = read_yaml(Path("a/config.yaml"), "a: &a {b: [1, 2]}\nc: *a\nd: [*a]\n", "A model")
+    assert found == {"a": {"b": [1, 2]}, "c": {"b": [1, 2]}, "d": [{"b": [1, 2]}]}

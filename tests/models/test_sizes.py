@@ -26,13 +26,11 @@ def test_layers_and_positions():
 
 
 def test_searches():
-    for make in (
-        lambda: Search(num_beams=1001),
-        lambda: Beam(1001),
-        lambda: Sample(num_return=1001),
-    ):
+    for make in (lambda: Search(num_beams=1001), lambda: Beam(1001)):
         with pytest.raises(ValueError, match=r">= 1 and <= 1000. Received: 1001"):
             make()
+    with pytest.raises(ValueError, match=r">= 1 and <= 10000. Received: 10001"):
+        Sample(num_return=10_001)
     with pytest.raises(ValueError, match=r"max_length >= 1 and <= 1048576. Received: 1048577"):
         Search(max_length=(1 << 20) + 1)
     assert Beam(1000).num_beams == 1000

@@ -81,13 +81,28 @@ def _loader(yaml: Any) -> Any:
                 raise ValueError("it is nested too deeply")
             super().fetch_flow_collection_start(token)
 
-        def compose_node(self, parent: Any, index: Any) -> Any:
+        def get_single_node(self) -> Any:
+            node = super().get_single_node()
             # A list of aliases of lists of aliases has any number of values.
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("an alias stands for a value, which has to stand there itself")
-            return super().compose_node(parent, index)
+            if node is not None and _count_values(node, {}) > _LONGEST_YAML:
+                raise ValueError("its aliases stand for too many values")
+            return node
 
     return Loader
+
+
+def _count_values(node: Any, known: dict[int, int | None]) -> int:
+    """Count the values of a YAML node, those behind its aliases included."""
+    key = id(node)
+    if key not in known:
+        known[key] = None
+        parts = node.value if isinstance(node.value, list) else []
+        flat = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+        known[key] = 1 + sum(_count_values(one, known) for one in flat)
+    count = known[key]
+    if count is None:
+        raise ValueError("a value in it holds itself")
+    return count
 
 
 def require_object(value: Any, where: str) -> Mapping[str, Any]:
