@@ -19,7 +19,7 @@ from keras_addnorm.runs.commands import COMMANDS, Command
 from keras_addnorm.runs.errors import system_errors_as_user_errors
 from keras_addnorm.runs.process_startup import garbage_collection_paused
 from keras_addnorm.runs.setting_flags import flags_by_name
-from keras_addnorm.runs.terminal import StatusLine
+from keras_addnorm.runs.terminal import StatusLine, show
 
 _DESCRIPTION = """\
 Trains, evaluates, uses and exports encoder-decoder Transformers for translation.
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except UserError as error:
-        print(f"keras-addnorm: {error.renamed(flags_by_name(options))}", file=sys.stderr)
+        show(f"keras-addnorm: {error.renamed(flags_by_name(options))}", sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if hasattr(options, "command") and options.command.resumes(options):

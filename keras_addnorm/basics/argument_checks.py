@@ -7,6 +7,7 @@ import numbers
 import os
 import stat
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,19 @@ def require_int(what: str, *, least: int = 1, most: int | None = None, **values:
             raise ArgumentError(what, expected, **{name: value})
 
 
+def is_bool(value: Any) -> bool:
+    """Return whether a value is True or False, Python's or NumPy's."""
+    numpy = sys.modules.get("numpy")  # Where it is not imported, no value is of its kind.
+    return isinstance(value, bool) or (numpy is not None and isinstance(value, numpy.bool_))
+
+
+def require_bool(**values: Any) -> None:
+    """Raise a `ValueError` unless every value is a bool: the text "no" would count as True."""
+    for name, value in values.items():
+        if not is_bool(value):
+            raise ArgumentError(f"`{name}` is a switch.", "True or False", **{name: value})
+
+
 def require_share(**values: Any) -> None:
     """Raise a `ValueError` unless every value is a share to be dropped: 0 or more, below 1."""
     for name, value in values.items():
@@ -96,11 +110,14 @@ def require_gain(**values: Any) -> None:
 
 
 def require_epsilon(epsilon: Any) -> None:
-    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more."""
-    if not is_number(epsilon, least=0):
+    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more.
+
+    One that is 0 in float32 and not here would keep nothing from being divided by 0.
+    """
+    if not is_number(epsilon, least=0) or (epsilon != 0 and in_float32(epsilon) == 0):
         raise ArgumentError(
             "`epsilon` keeps norms from dividing by 0.",
-            "a number >= 0, finite in float32",
+            "a number >= 0, finite in float32, and there no 0 unless it is 0",
             epsilon=epsilon,
         )
 
@@ -180,3 +197,8 @@ def to_file(path: str | os.PathLike[str]) -> Path:
                 "Write what it gives into a file first.",
             )
     return path
+
+
+def has_file(path: Path) -> bool:
+    """Return whether there is a file; a pipe, a device or a socket in its place is refused."""
+    return to_file(path).is_file()

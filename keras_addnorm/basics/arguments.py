@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
+from keras_addnorm.basics.argument_checks import is_bool, require_bool
 from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.basics.suggestions import did_you_mean
 
@@ -129,7 +130,7 @@ def takes(
         @functools.wraps(init)
         def constructor(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
             require_arguments(type(self), declared, args, kwargs)
-            init(self, arguments(*args, **kwargs))
+            init(self, arguments(*args, **_plain(kwargs)))
 
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = [own, *declared.parameters.values()]
@@ -147,7 +148,7 @@ def checked(cls: Class) -> Class:
     @functools.wraps(init)
     def constructor(self: Any, /, *args: Any, **kwargs: Any) -> None:
         require_arguments(type(self), declared, args, kwargs)
-        init(self, *args, **kwargs)
+        init(self, *args, **_plain(kwargs))
 
     cls.__init__ = constructor  # type: ignore[misc]
     cls.__hash__ = _hash  # type: ignore[assignment]
@@ -164,7 +165,7 @@ def refuse_other_names(cls: type, arguments: Iterable[str]) -> None:
 def require_arguments(
     cls: type, declared: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Refuse a call of a class with an argument that is unknown, missing, doubled or unnamed."""
+    """Refuse an argument that is unknown, missing, doubled, unnamed, or no bool and to be one."""
     unknown = [name for name in kwargs if name not in declared.parameters]
     if unknown:
         hints = [f" Write {OTHER_NAMES[name]}." for name in unknown if name in OTHER_NAMES]
@@ -177,12 +178,21 @@ def require_arguments(
         )
     require_names(cls, declared, args, getattr(cls, "other_order", None))
     try:
-        declared.bind(*args, **kwargs)
+        bound = declared.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(
             f"The arguments of {cls.__name__} do not fit: {error}. Expected "
             f"{cls.__name__}({', '.join(declared.parameters)})."
         ) from None
+    for name, value in bound.arguments.items():
+        annotation = declared.parameters[name].annotation
+        if annotation == "bool" or (annotation == "bool | None" and value is not None):
+            require_bool(**{name: value})
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with Python's own True and False in place of NumPy's."""
+    return {name: bool(value) if is_bool(value) else value for name, value in arguments.items()}
 
 
 def document(cls: type, block: type) -> None:

@@ -46,7 +46,7 @@ class SettingsError(UserError):
 
     def __str__(self) -> str:
         lines = [f"{len(self.errors)} settings are wrong:"] if len(self.errors) > 1 else []
-        return "\n  ".join([*lines, *map(str, self.errors)])
+        return shown("\n  ".join([*lines, *map(str, self.errors)]))
 
 
 class ArgumentError(UserError):

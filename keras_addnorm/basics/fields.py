@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from keras_addnorm.basics.argument_checks import in_float32, is_number, is_whole
+from keras_addnorm.basics.argument_checks import in_float32, is_bool, is_number, is_whole
 from keras_addnorm.basics.errors import ArgumentError, SettingsError, UserError, unknown_name
 from keras_addnorm.basics.suggestions import did_you_mean
 
@@ -108,8 +108,11 @@ def setting(
 def check_types(config: Any, table: str) -> None:
     """Checks the types of a configuration that was made by a call; an int becomes a float there."""
     kinds, wrong = typing.get_type_hints(type(config)), []
+    prefix = f"{table}." if table else ""
     for item in dataclasses.fields(config):
-        key, value = f"{table}.{item.name}", getattr(config, item.name)
+        if "help" not in item.metadata:  # It is no `setting`, but a table of them.
+            continue
+        key, value = f"{prefix}{item.name}", getattr(config, item.name)
         try:
             object.__setattr__(config, item.name, convert(key, value, kinds[item.name]))
         except UserError as error:
@@ -292,9 +295,9 @@ def convert(key: str, value: Any, kind: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         if isinstance(value, list | tuple):
             return tuple(convert(key, item, typing.get_args(kind)[0]) for item in value)
-    elif kind in (int, float) and is_whole(value):
-        return kind(value)
-    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+    elif (kind in (int, float) and is_whole(value)) or (kind is bool and is_bool(value)):
+        return kind(value)  # Of NumPy's, Python's.
+    elif isinstance(value, kind) and not isinstance(value, bool):
         return value
     name = _WORDS.get(kind, "")
     if typing.get_origin(kind) is tuple:

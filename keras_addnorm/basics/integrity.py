@@ -259,6 +259,12 @@ def digest_of_files(folder: Path, names: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def digest_of_values(values: Any) -> str:
+    """Return one digest, 32 hexadecimal digits, of plain values as JSON has them."""
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 def write_weights_digest(file: h5py.File) -> None:
     """Writes the digest of an open checkpoint into it; nothing may be written to it thereafter."""
     file.attrs[DIGEST_ATTRIBUTE] = f"{_MARK}{_weights_digest(file, with_attributes=True)}"

@@ -174,7 +174,7 @@ def read_json(path: Path) -> Any:
 
 def require_moderate(path: Path) -> None:
     """Raises a `ValueError` for a file larger than any settings or vocabulary."""
-    size = path.stat().st_size
+    size = to_file(path).stat().st_size
     if size > _LARGEST_FILE:
         raise ValueError(
             f"'{path}' is too large for what its name says. Expected at most {_LARGEST_FILE} "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import is_whole, require_int
+from keras_addnorm.basics.argument_checks import is_whole, require_bool, require_int
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.buckets import Bucketing
 from keras_addnorm.data.subword_sampling import SubwordSampling
@@ -68,6 +68,7 @@ class Batching(Bucketing):
                     steps_per_epoch=self.steps_per_epoch,
                 )
         require_int("A row stands in a batch.", repeats=self.repeats)
+        require_bool(row_weights=self.row_weights)
         share = self.row_share
         is_pair = isinstance(share, tuple | list) and len(share) == 2
         if not is_pair or not all(is_whole(number, 0) for number in share):

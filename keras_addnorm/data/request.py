@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import is_whole, to_path
+from keras_addnorm.basics.argument_checks import is_whole, require_bool, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.readers import Reader
 from keras_addnorm.data.readers.input_file import LONGEST_TEXT
@@ -46,6 +46,7 @@ class Request:
     stands_for: str = ""
 
     def __post_init__(self) -> None:
+        require_bool(keep_every_pair=self.keep_every_pair, download=self.download)
         if not is_whole(self.max_chars, 1, LONGEST_TEXT // 4):  # A character has up to four bytes.
             raise ArgumentError(
                 "`max_chars` is a number of characters.",

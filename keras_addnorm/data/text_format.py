@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
@@ -78,6 +79,7 @@ class TextFormat:
     is_prefix_free: bool = True
 
     def __post_init__(self) -> None:
+        require_bool(is_prefix_free=self.is_prefix_free)
         for name in _PIECES:
             pieces = getattr(self, name)
             is_list = isinstance(pieces, Iterable) and not isinstance(pieces, str)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
-from keras_addnorm.basics.argument_checks import is_number, require_int, to_path
+from keras_addnorm.basics.argument_checks import is_number, require_bool, require_int, to_path
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
@@ -199,6 +199,7 @@ class Tokenizer(BaseTokenizer):
                 impossible, or `vocabulary_size` is larger or smaller than the texts allow; the
                 message then names the limit.
         """
+        require_bool(byte_fallback=byte_fallback, allow_smaller=allow_smaller)
         rule = get_rule(normalization)
         if not isinstance(kind, str) or kind not in KINDS:
             raise ArgumentError(

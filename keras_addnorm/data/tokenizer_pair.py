@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import require_int, to_path
+from keras_addnorm.basics.argument_checks import require_bool, require_int, to_path
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
@@ -166,6 +166,7 @@ class TokenizerPair:
             TypeError: If an element is not a pair of strings.
             ValueError: As for `Tokenizer.train`, or if `sample_pairs` is no int of at least 1.
         """
+        require_bool(joint=joint, byte_fallback=byte_fallback, allow_smaller=allow_smaller)
         if sample_pairs is not None:
             require_int("A tokenizer is trained on pairs.", sample_pairs=sample_pairs)
         sides = sample(string_pairs(pairs), sample_pairs)
@@ -200,6 +201,7 @@ class TokenizerPair:
             FileNotFoundError: If the folder holds no pair.
             ValueError: If a file in it is damaged.
         """
+        require_bool(verify=verify)
         directory = to_path(directory)
         if verify:
             digests = Manifest(directory, IN_EXPORTS)

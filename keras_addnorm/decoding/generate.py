@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.checks import (
@@ -142,6 +143,7 @@ class Details:
 
     def __post_init__(self) -> None:
         require_layer(self.layer)
+        require_bool(with_attention=self.with_attention)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +217,7 @@ def generate_with(
     info: DecoderInfo,
 ) -> Any:
     """Do what `generate` does, with a decoder of which is known what there is to know."""
+    require_bool(jit_compile=jit_compile)
     fitted = search.fitted(info)
     if source_ids is None and fitted.target_prefix is not None:
         source_ids = fitted.target_prefix.tokens

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import is_whole, require_bool
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.decoding.checks import (
     check_ids,
@@ -64,6 +64,7 @@ def score(
         TypeError: If the model cannot score.
         ValueError: If the ids do not fit, or the number is negative.
     """
+    require_bool(jit_compile=jit_compile)
     if isinstance(model, type) or not hasattr(model, "decode_sequence"):
         raise ArgumentTypeError(
             "Outputs are scored in one pass.",

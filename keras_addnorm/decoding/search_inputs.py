@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.decoding.constraints import Constraint
 from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.tensor_ops import IMPOSSIBLE, best_first, is_possible, select, take
@@ -86,6 +87,9 @@ class Prefix:
 
     tokens: Any
     is_free: bool = False
+
+    def __post_init__(self) -> None:
+        require_bool(is_free=self.is_free)
 
     @classmethod
     def of(cls, prefix: Any) -> Prefix:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.argument_checks import require_bool, require_int
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.basics.translation import Translation
@@ -86,6 +86,7 @@ def translate(
     if not is_list or not all(isinstance(text, str) for text in texts):
         raise ArgumentError("translate works on a list of sentences.", "a list of str", value=texts)
     texts = list(map(meaningful_text, texts))
+    require_bool(jit_compile=jit_compile)
     require_int("`batch_size` sentences are decoded together.", batch_size=batch_size)
     _require_model_and_tokenizer(model, tokenizer)
     source_tokenizer = getattr(tokenizer, "source", tokenizer)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics.batch_loss import Batch, BatchLoss, LossLike
 from keras_addnorm.diagnostics.observe import observe, require_places
@@ -80,6 +81,7 @@ def loss_gradients(
         print(name, np.linalg.norm(gradient))
     ```
     """
+    require_bool(training=training)
     sublayers = named_sublayers(model)  # says what is no model
     require_places("probes", probes, sublayers)
     batch_loss = BatchLoss(model, loss)

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import has_file, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import sha256
 from keras_addnorm.basics.languages import english_name, has_form_of_code
 from keras_addnorm.basics.resources import read_resource
-from keras_addnorm.basics.text import parse_json
+from keras_addnorm.basics.text import read_json
 from keras_addnorm.basics.web_page import (
     IN_BROWSER_POLICY,
     content_security_policy,
@@ -179,7 +179,7 @@ def _package_of(engine: Any) -> dict[str, str]:
         raise refusal("The engine is no folder.")
     folder = Path(given)
     try:
-        found = parse_json((folder / "package.json").read_bytes())
+        found = read_json(folder / "package.json")
     except (OSError, ValueError) as error:
         raise refusal("There is no engine here.") from error
     if not isinstance(found, dict) or found.get("name") != _PACKAGE:
@@ -188,7 +188,7 @@ def _package_of(engine: Any) -> dict[str, str]:
     if not package["version"].startswith(_SERIES):
         raise refusal(f"This is version {package['version']!r} of the engine.")
     for name in (*_SCRIPTS, _PROGRAM):
-        if not (folder / "worker" / name).is_file():
+        if not has_file(folder / "worker" / name):
             raise refusal(f"The engine lacks its file worker/{name}.")
     return package
 
@@ -199,7 +199,7 @@ def _copy_engine(source: Path, folder: Path, package: Mapping[str, str]) -> None
     for name in (*_SCRIPTS, _PROGRAM):
         shutil.copyfile(source / "worker" / name, folder / name)
     for path in (path for pattern in _LICENCES for path in source.glob(pattern)):
-        if path.is_file():
+        if has_file(path):
             shutil.copyfile(path, folder / path.name)
     notice = _NOTICE.format(
         name=package["name"],

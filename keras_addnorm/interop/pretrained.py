@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import has_file, require_bool
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, shown
 from keras_addnorm.basics.text import require_moderate
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
@@ -201,6 +202,7 @@ def load_pretrained(
         assert len(translations) == 1
         ```
     """
+    require_bool(verify=verify)
     path = find_checkpoint(name)
     if verify:
         require_intact(path)
@@ -338,7 +340,7 @@ def _require_sizes(config: Seq2SeqConfig, tensors: Mapping[str, StoredTensor]) -
 def _family_of(path: Path) -> Family:
     """Return the family that a folder or a file belongs to."""
     if path.is_dir():
-        if (path / "config.json").is_file():
+        if has_file(path / "config.json"):
             return families.of_settings(families.read_settings(path))
         if any(map(is_marian_model, path.iterdir())):
             return families.get("marian_npz")

@@ -12,6 +12,7 @@ from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import (
     is_number,
     is_whole,
+    require_bool,
     require_epsilon,
     require_share,
     require_size,
@@ -59,6 +60,7 @@ class SideArguments:
                 "an int `zero_id`, or None for none",
                 zero_id=self.zero_id,
             )
+        require_bool(mask_zero=self.mask_zero, is_first_real=self.is_first_real)
         require_epsilon(self.epsilon)
         require_share(dropout=self.dropout)
 

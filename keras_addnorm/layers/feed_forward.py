@@ -9,7 +9,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
+from keras_addnorm.basics.argument_checks import (
+    require_bool,
+    require_gain,
+    require_share,
+    require_size,
+)
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.adapted import LayerOfLayers
 from keras_addnorm.layers.dropout import Dropout
@@ -133,6 +138,7 @@ class FeedForward(LayerOfLayers):
         require_size(intermediate_dim=intermediate_dim)
         require_share(dropout=dropout)
         require_gain(init_gain=init_gain)
+        require_bool(use_bias=use_bias)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.dropout = dropout

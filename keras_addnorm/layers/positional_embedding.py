@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
-from keras_addnorm.basics.argument_checks import require_gain, require_size
+from keras_addnorm.basics.argument_checks import require_bool, require_gain, require_size
 from keras_addnorm.basics.arguments import OtherOrder, by_name
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.label_logits import LabelLogits
@@ -113,6 +113,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
     ) -> None:
         require_size(vocabulary_size=vocabulary_size, hidden_dim=hidden_dim)
         require_gain(init_gain=init_gain)
+        require_bool(use_logits_bias=use_logits_bias)
         # The table has an initialiser of its own. Another default of Keras would draw a seed.
         super().__init__(vocabulary_size, hidden_dim, embeddings_initializer="zeros", **kwargs)
         self._set_side(

@@ -7,7 +7,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import require_gain
+from keras_addnorm.basics.argument_checks import require_bool, require_gain
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
 from keras_addnorm.layers.recurrence import linear_recurrence
@@ -66,6 +66,7 @@ class SSRU(RecurrentSelfAttention):
     ) -> None:
         super().__init__(**kwargs)
         require_gain(init_gain=init_gain)
+        require_bool(use_bias=use_bias)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)

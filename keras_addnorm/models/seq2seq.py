@@ -30,6 +30,7 @@ from keras_addnorm.models.checks import (
     check_names,
     narrowed,
     require_cross_attention,
+    require_finite,
     require_loss_of_logits,
     require_same_vocabularies,
 )
@@ -589,8 +590,8 @@ class Seq2SeqTransformer(keras.Model):
             **kwargs: `type_check`, as Keras takes it.
 
         Raises:
-            ValueError: If the mode is unknown, the model computes in float16 alone, or a layer is
-                quantised already.
+            ValueError: If the mode is unknown, the model computes in float16 alone, a layer is
+                quantised already, or a weight is NaN or infinite.
 
         Example:
         ```python
@@ -601,6 +602,7 @@ class Seq2SeqTransformer(keras.Model):
         ids, scores = model.generate([[5, 6, 7, 2]])
         ```
         """
+        require_finite(self)
         is_chosen = chosen_layers("quantize", filters)
         with old_objects_exempt():  # Keras collects garbage for each weight, a minute in all.
             super().quantize(mode, config=config, filters=is_chosen, **kwargs)

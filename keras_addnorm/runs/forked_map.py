@@ -26,11 +26,6 @@ _ITEMS_OF_A_PROCESS = 2
 _function: Callable[[Any], Any] | None = None
 
 
-def usable_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], processes: int
 ) -> Iterator[tuple[Item, Result]]:

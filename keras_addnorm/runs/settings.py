@@ -19,6 +19,7 @@ from keras_addnorm.basics.fields import (
     Rule,
     Setting,
     check_settings,
+    check_types,
     convert,
     from_table,
     list_settings,
@@ -96,6 +97,7 @@ class TokenizerConfig:
     )
 
     def __post_init__(self) -> None:
+        check_types(self, "tokenizer")
         check_settings(self, "tokenizer")
 
 
@@ -157,6 +159,7 @@ class ModelChoice:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_types(self, "model")
         check_settings(self, "model")
         overrides = {"scheme": PRESETS[self.preset], **self.overrides}
         object.__setattr__(self, "overrides", overrides)
@@ -251,8 +254,8 @@ class TrainingConfig:
         minimum=0,
     )
     beta_2: float = setting(0.98, "decay of Adam's second moment", minimum=0, below=1)
-    epsilon: float = setting(1e-9, "Adam's epsilon", minimum=0)
-    clipnorm: float | None = setting(None, "limit of the gradients", minimum=0)
+    epsilon: float = setting(1e-9, "Adam's epsilon", above=0)
+    clipnorm: float | None = setting(None, "limit of the gradients", above=0)
     clip_by: str = setting(
         "weight",
         "what clipnorm limits: the gradient norm of each weight, the norm of all, or each value",
@@ -361,6 +364,7 @@ class TrainingConfig:
     seed: int = setting(42, "seed of weights, dropout and shuffling", minimum=0, maximum=2**32 - 1)
 
     def __post_init__(self) -> None:
+        check_types(self, "training")
         epochs, lengths, is_constant = self.epochs, self.bucket_lengths, self.schedule == "constant"
         rising = list(lengths) == sorted(set(lengths))
         check_settings(
@@ -491,6 +495,7 @@ class EvaluationConfig:
     )
 
     def __post_init__(self) -> None:
+        check_types(self, "evaluation")
         limit = self.max_length
         fits = limit is None or self.min_length <= limit
         rule = Rule("min_length", fits, f"at most evaluation.max_length = {limit}")
@@ -605,6 +610,7 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
+        check_types(self, "")
         rules = [
             Rule("data", bool(self.data), "a data set name or a folder"),
             Rule("target", self.source != self.target, "another language than source"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from keras_addnorm.basics.printing import printable_lines
+from keras_addnorm.basics.printing import printable, printable_lines
 
 _CLEAR = "\r\x1b[K"
 
 
 def show(text: object, stream: TextIO | None = None) -> None:
     """Prints what a command has to say; characters that a terminal would follow are escaped."""
-    # A translation is what was asked for, and is printed as it is.
     print(printable_lines(str(text)), file=stream, flush=True)
 
 
@@ -47,7 +46,7 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Writes what the command is doing over the line before."""
         if self.is_watched:
-            self._stream.write(_CLEAR + text)
+            self._stream.write(_CLEAR + printable(text))
             self._stream.flush()
             self._is_shown = True
 

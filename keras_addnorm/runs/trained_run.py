@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +14,12 @@ import keras
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
-from keras_addnorm.basics.integrity import sha256
+from keras_addnorm.basics.integrity import digest_of_values, sha256
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.models.checks import require_tokenizers
+from keras_addnorm.models.checks import require_finite, require_tokenizers
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
@@ -140,20 +138,19 @@ def digest_of_run(
 ) -> str:
     """Returns a digest of what a run's translations depend on: its files and search settings.
 
-    A lexicon that the search needs and that is not there is made first.
+    A lexicon that the search needs is made, so that processes begun thereafter have the same one.
     """
     parts = [sha256(directory.weights()), sha256(directory.model)]
     parts.append(digest_of_tokenizers(directory.tokenizer))
-    if "shortlist" in search and config.evaluation.shortlist:
-        if not directory.lexicon.exists():
-            assert dataclasses.replace(load_run(directory), config=config).shortlist is not None
-        parts.append(sha256(directory.lexicon))
     # A setting that a later version brings, at its default, makes no other digest.
     chosen = {name: getattr(config.evaluation, name) for name in search}
     usual = EvaluationConfig()
     chosen = {name: value for name, value in chosen.items() if value != getattr(usual, name)}
-    text = json.dumps([parts, chosen], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    if chosen.get("shortlist"):
+        if not directory.lexicon.exists():
+            _ = dataclasses.replace(load_run(directory), config=config).shortlist  # Makes it.
+        parts.append(sha256(directory.lexicon))
+    return digest_of_values([parts, chosen])
 
 
 def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
@@ -189,7 +186,10 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
 
 
 def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
-    """Loads weights as `keras.Model.load_weights` does; a `UserError` names a damaged file."""
+    """Loads weights as `keras.Model.load_weights` does.
+
+    A `UserError` names a file that is damaged, or has weights that are NaN or infinite.
+    """
     try:
         model.load_weights(path, **options)
     # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
@@ -199,6 +199,10 @@ def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
             "Expected a whole file of the model that 'model.json' describes. Copy it again from "
             "where it is whole."
         ) from error
+    try:
+        require_finite(model)
+    except ValueError as error:
+        raise UserError(f"The weights {str(path)!r} are not to be used. {error}") from error
 
 
 def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:

@@ -14,19 +14,18 @@ from typing import Any
 
 from keras_addnorm import __version__
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.basics.integrity import DamagedFileError, digest_of_files
+from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data import LineReport, TokenizerPair
 from keras_addnorm.data.corpus import TokenizedPairs
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import FaultCounter, OtherPairs
 from keras_addnorm.data.strings import string_pairs
-from keras_addnorm.data.tokenizer_pair import FILES
 from keras_addnorm.distribution import is_first
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
-from keras_addnorm.runs.text_data import RunPairs
+from keras_addnorm.runs.text_data import RunPairs, digest_of_tokenizers
 
 _CONTENTS = "contents.json"
 # What else decides about ids and check: with another one, all are made anew.
@@ -107,7 +106,7 @@ def _made_of(config: RunConfig, directory: RunDirectory, pairs: RunPairs) -> dic
         "unicode": unicodedata.unidata_version,
         "settings": {**settings, "source": config.source, "target": config.target},
         "texts": pairs.fingerprint(),
-        "tokenizers": digest_of_files(directory.tokenizer, FILES),
+        "tokenizers": digest_of_tokenizers(directory.tokenizer),
     }
 
 

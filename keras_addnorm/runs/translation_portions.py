@@ -11,8 +11,6 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.integrity import digest_of_values
 from keras_addnorm.basics.locks import alone, lock_soon
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
@@ -203,8 +202,7 @@ def _place(
         held = _hold(new)
     try:
         made_from = {"texts": write_rows(new / _TEXTS, texts), **translator.made_from()}
-        text = json.dumps(made_from, sort_keys=True)
-        place = folder / hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+        place = folder / digest_of_values(made_from)
         with alone(folder):
             if place.exists():
                 known = _hold(place)

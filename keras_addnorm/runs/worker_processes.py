@@ -24,9 +24,14 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 _USER_ERROR = 2
 
 
+def usable_cores() -> list[int]:
+    """Returns the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
 def shares_of_cores(processes: int) -> list[list[int]]:
     """Divides the cores of this process; where there are fewer than processes, they share."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = usable_cores()
     return [cores[number::processes] or [cores[number % len(cores)]] for number in range(processes)]
 
 

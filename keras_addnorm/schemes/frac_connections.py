@@ -4,6 +4,7 @@ import dataclasses
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
 from keras_addnorm.schemes.mixing import identity, mix
@@ -44,6 +45,7 @@ class FracConnections(StreamScheme):
 
     def __post_init__(self) -> None:
         require_streams(self.num_streams, "Frac-connections")
+        require_bool(dynamic=self.dynamic)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer and the weights of reading, mixing and writing."""

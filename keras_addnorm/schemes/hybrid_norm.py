@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.plan import (
     ResidualParts,
@@ -43,6 +44,9 @@ class HybridNorm(ResidualScheme):
     first_layer_pre_ln: bool = False
     needs_final_norm = True
     idea = "Norms inside the attention; the feed-forward's skip carries the normed stream."
+
+    def __post_init__(self) -> None:
+        require_bool(first_layer_pre_ln=self.first_layer_pre_ln)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for norms inside an attention, or for one before the feed-forward."""

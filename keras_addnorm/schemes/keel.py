@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_addnorm.basics.argument_checks import require_finite
+from keras_addnorm.basics.argument_checks import require_bool, require_finite
 from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.plan import (
@@ -47,6 +47,7 @@ class Keel(ResidualScheme):
     idea = "Norms before the sublayer and after the sum, with a very strong skip."
 
     def __post_init__(self) -> None:
+        require_bool(folded=self.folded)
         if self.alpha is not None:
             require_finite("Keel has a gain on the skip.", alpha=self.alpha)
 

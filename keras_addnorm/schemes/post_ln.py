@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
 from keras_addnorm.schemes.scheme import ResidualScheme
 
@@ -23,6 +24,9 @@ class PostLN(ResidualScheme):
 
     final_norm: bool = False
     idea = "Add, then norm, as in the Transformer of 2017: the stream passes through every norm."
+
+    def __post_init__(self) -> None:
+        require_bool(final_norm=self.final_norm)
 
     @property
     def needs_final_norm(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import require_bool, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
@@ -144,6 +144,7 @@ def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -
         FileNotFoundError: If there is no exported model.
         ValueError: If the folder holds another kind of model, or a file is damaged.
     """
+    require_bool(verify=verify)
     path = find_version(directory)
     try:
         if verify:

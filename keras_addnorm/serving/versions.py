@@ -6,14 +6,12 @@ that is no number, on the same file system, and renamed when it is whole: `basic
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from pathlib import Path
 
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.basics.integrity import Manifest, sha256
+from keras_addnorm.basics.integrity import Manifest, digest_of_values, sha256
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
 MANIFEST = "assets.extra/manifest.json"
@@ -106,7 +104,7 @@ def digest_of_version(folder: Path) -> str:
         for path in files
         if path.name not in _UNLISTED
     ]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:32]
+    return digest_of_values(digests)
 
 
 def require_intact(folder: str | os.PathLike[str]) -> None:

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import is_whole, to_path
+from keras_addnorm.basics.argument_checks import is_whole, require_bool, to_path
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.integrity import (
@@ -174,6 +174,7 @@ def average_checkpoints(
         >>> mean["layers/dense/vars/0"].tolist()
         [[2.5]]
     """
+    require_bool(verify=verify)
     files = _checked_paths(paths)
     for path in files:
         with _open(path) as file:

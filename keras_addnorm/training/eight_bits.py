@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -73,7 +74,7 @@ class EightBitAdam(Adam):
         **kwargs: `learning_rate`, `beta_1`, ...; no `use_ema`, whose mean lies off the grid.
 
     Raises:
-        ValueError: If an average of the weights is asked for, too.
+        ValueError: As for `Adam`, or if an average of the weights is asked for, too.
 
     Example:
         >>> import keras, numpy as np
@@ -90,6 +91,7 @@ class EightBitAdam(Adam):
         2020.
     """
 
+    @functools.wraps(Adam.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.use_ema:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.argument_checks import is_number, require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
@@ -69,6 +69,7 @@ class TokenLoss(keras.losses.Loss, abc.ABC):
 
     def __init__(self, pad_id: int, name: str, weighted_sum: bool) -> None:
         super().__init__(name=name, reduction="mean_with_sample_weight")
+        require_bool(weighted_sum=weighted_sum)
         self.pad_id = checked_pad_id(pad_id)
         self.weighted_sum = weighted_sum
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
+
+from keras_addnorm.basics.argument_checks import is_number, require_share
+from keras_addnorm.basics.errors import ArgumentError
 
 if TYPE_CHECKING or keras.backend.backend() != "torch":
     from keras.optimizers import Adam as _KerasAdam
@@ -12,6 +16,10 @@ else:
     # Keras has another class for torch, which updates all variables together. Keras substitutes it
     # for its own class, but not for a subclass.
     from keras.src.backend.torch.optimizers.torch_adam import Adam as _KerasAdam
+
+
+# Smaller ones are 0 for XLA.
+_SMALLEST = 1.2e-38
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -29,6 +37,9 @@ class Adam(_KerasAdam):
         *args: As of `keras.optimizers.Adam`, also the rest.
         **kwargs: `learning_rate`, `beta_1`, `beta_2`, `epsilon`, `clipnorm`, ...
 
+    Raises:
+        ValueError: If a decay, `epsilon` or a limit of the gradients is out of range in float32.
+
     Example:
         >>> from keras_addnorm.training import Adam, InverseSquareRootSchedule
         >>> optimizer = Adam(InverseSquareRootSchedule(0.002, warmup_steps=400), beta_2=0.98)
@@ -37,6 +48,21 @@ class Adam(_KerasAdam):
         Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015; the formulation just
         before section 2.1, whose epsilon is that of the root of the uncorrected second moment.
     """
+
+    @functools.wraps(_KerasAdam.__init__)  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("beta_1", "beta_2"):
+            require_share(**{name: getattr(self, name)})
+        for name in ("epsilon", "clipnorm", "global_clipnorm", "clipvalue"):
+            value = getattr(self, name)
+            is_off = value is None and name != "epsilon"
+            if not is_off and not is_number(value, above=0):
+                raise ArgumentError(
+                    f"`{name}` of Adam is 0 in float32, or no number.",
+                    f"a number above {_SMALLEST}",
+                    **{name: value},
+                )
 
     # Keras calls it with all gradients at once. If it ever stops, the slower update takes over.
     def _backend_update_step(

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 
@@ -79,6 +80,7 @@ def evaluate_translations(
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
+    require_bool(lowercase=lowercase)
     hypotheses = checked_texts(hypotheses, "hypotheses")
     sets = _reference_sets(references)
     if wrong := next((each for each in sets if len(each) != len(hypotheses)), None):

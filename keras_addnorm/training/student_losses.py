@@ -6,7 +6,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.argument_checks import is_number, require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
@@ -111,6 +111,7 @@ class TokenDistillation:
                 "a model, or a function of inputs and `training`",
                 value=teacher,
             )
+        require_bool(weighted_sum=weighted_sum)
         self.pad_id, self.weighted_sum = checked_pad_id(pad_id), weighted_sum
         for name, value in {"weight": weight, "temperature": temperature}.items():
             if not is_number(value, above=0):

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import is_whole, require_bool
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 from keras_addnorm.training.scores import Scores, checked_texts, evaluate_translations
@@ -85,6 +85,7 @@ class TranslationScore(keras.callbacks.Callback):
                 "every must be an int of at least 1 (score each epoch).", value=every
             )
         self.every = int(every)
+        require_bool(lowercase=lowercase)
         self.lowercase = lowercase
         # Here, too, so that a wrong name or a missing package is an error before the first epoch.
         self.tokenizer = bleu_tokenizer(language, tokenizer, references=self.references)

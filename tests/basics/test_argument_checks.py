@@ -9,6 +9,7 @@ from keras_addnorm.basics.argument_checks import (
     in_float32,
     is_number,
     is_whole,
+    require_bool,
     require_epsilon,
     require_gain,
     require_int,
@@ -65,8 +66,10 @@ def test_limits_hold_for_what_float32_makes_of_a_number():
         (lambda x: require_gain(x=x), 0.0, -1.0, "x is a factor"),
         (lambda x: require_size(x=x), 1, 0, "x has to be a positive integer"),
         (require_epsilon, 0.0, -1.0, "epsilon.*>= 0"),
+        (require_epsilon, 1e-37, 1e-60, "epsilon.*>= 0"),
+        (lambda x: require_bool(x=x), np.True_, 1, "x is a switch. Expected True or False"),
     ],
-    ids=["whole", "share", "gain", "size", "epsilon"],
+    ids=["whole", "share", "gain", "size", "epsilon", "tiny", "switch"],
 )
 def test_what_is_refused_is_said(require, right, wrong, words):
     require(right)

@@ -12,7 +12,7 @@ from unittest import mock
 import keras
 import numpy as np
 from fake_engine import write_fake_engine
-from wrong_values import NO_CALL, NO_CHOICE, NO_INT, NO_OBJECT, NOTHING
+from wrong_values import NO_CALL, NO_CHOICE, NO_INT, NO_NUMBER, NO_OBJECT, NOTHING
 
 from keras_addnorm import (
     alignment,
@@ -910,7 +910,16 @@ def ids_in_a_stream():
 
 OF_KERAS = {"name": None}  # a name is what Keras takes for one
 SCHEDULE = training.InverseSquareRootSchedule
+# Keras checks the rest.
+ADAM = {
+    "beta_1": SHARE,
+    "beta_2": (*SHARE, 1 - 1e-9),
+    "epsilon": (*NO_NUMBER, 0.0, -1.0, 1e-60, np.inf),
+    **dict.fromkeys(("clipnorm", "global_clipnorm", "clipvalue"), (0.0, -1.0, 1e-46, np.inf)),
+}
 TRAINING = {
+    "Adam": Call(always(training.Adam), out_of_range=ADAM),
+    "EightBitAdam": Call(always(training.EightBitAdam), out_of_range=ADAM),
     "Cooldown": Call(
         always(training.Cooldown),
         lambda: {"schedule": SCHEDULE(0.1, 2), "total_steps": 8, "cooldown_steps": 4},

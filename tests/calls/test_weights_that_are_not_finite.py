@@ -1,4 +1,4 @@
-"""A model with NaN or an infinity among its weights is not written for others."""
+"""A model with NaN or an infinity among its weights is not written for others, nor quantised."""
 
 import numpy as np
 import pytest
@@ -45,3 +45,10 @@ def test_a_folder_of_another_toolkit_is_refused(damaged, tmp_path):
     with pytest.raises(ValueError, match=f"NaN or infinite.*{bias.path}"):
         save_pretrained(pretrained, tmp_path / "folder")
     assert not any(tmp_path.iterdir())
+
+
+def test_it_is_not_quantised(damaged):
+    model, bias = damaged
+    with pytest.raises(ValueError, match=f"NaN or infinite.* in 1 of .*{bias.path}"):
+        model.quantize("int8")
+    assert "quantized" not in model.get_config()

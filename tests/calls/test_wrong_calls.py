@@ -113,8 +113,6 @@ LEFT_OUT = {
     "serving.ServingError": RESULT,
     "serving.Translation": RESULT,
     "serving.Translator": "load_translator makes it",
-    "training.Adam": KERAS,
-    "training.EightBitAdam": KERAS,
     "training.Checkpoints": "test_checkpoints_and_guard",
     "training.LearningRateCurve": RESULT,
     "training.NonFiniteError": RESULT,

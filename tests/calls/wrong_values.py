@@ -20,6 +20,7 @@ NOTHING = Nothing()
 # Of each kind, what is none of it.
 NO_INT = (2.5, math.nan, "3", b"3", [1], {}, NOTHING)
 NO_NUMBER = (math.nan, "0.5", b"0.5", [1.0], {}, NOTHING)
+NO_BOOL = (0, 1, 2.5, "no", b"", [], {}, NOTHING)
 NO_TEXT = (3, 2.5, b"a", ["a"], {}, NOTHING)
 NO_CHOICE = (3.5, "no such choice", b"a", ["a"], {}, {"name": "no such choice"}, NOTHING)
 NO_LIST = (3, 2.5, NOTHING)
@@ -28,14 +29,13 @@ NO_CALL = (3, "a", ["a"], NOTHING)
 NO_OBJECT = (3, 2.5, "a", ["a"], {}, NOTHING)
 NOT_OPTIONAL = (None,)
 
-# The annotations of public signatures. `None` stands for what takes anything: a switch takes the
-# truth of any value, as Python does; a path is what the operating system takes for one, and its
-# own error says what it is not.
+# The annotations of public signatures. `None` stands for what takes anything: a path is what the
+# operating system takes for one, and its own error says what it is not.
 WRONG_OF = {
     "int": NO_INT,
     "float": NO_NUMBER,
     "str": NO_TEXT,
-    "bool": None,
+    "bool": NO_BOOL,
     "Any": None,
     "tuple[str,...]": NO_LIST,
     "Literal['encoder','decoder']": NO_CHOICE,

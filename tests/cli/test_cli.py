@@ -631,6 +631,23 @@ def test_a_person_sees_how_far_a_translation_is(monkeypatch, shouting):
     assert shown[-1] == "", "nothing of it stays"
 
 
+def test_a_terminal_gets_nothing_to_follow_and_a_file_what_was_said(
+    monkeypatch, shouting, tmp_path
+):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("sys.stdout", screen)
+    arguments = ["translate", "--model", "a\x1b[2J\nb", "a\x9bb"]
+    assert cli.main(arguments) == 0
+    shown = screen.getvalue().replace("\r\x1b[K", "").replace("\n", "")
+    assert shown.isprintable()
+    assert r"Loading a\x1b[2J\nb ..." in shown and shown.endswith(r"A\x9bB")
+    with (tmp_path / "out").open("w", encoding="utf-8") as file:
+        monkeypatch.setattr("sys.stdout", file)
+        assert cli.main(arguments) == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "A\x9bB\n"
+
+
 def test_who_types_line_by_line_gets_each_translation(capsys, monkeypatch, shouting):
     typed = Terminal("one\ntwo\n")
     monkeypatch.setattr("sys.stdin", typed)

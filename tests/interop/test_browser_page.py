@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 
@@ -124,12 +125,19 @@ def test_without_a_page_there_is_none(tmp_path, tokenizer):
     assert "PAGE" not in text and "index.html" not in text
 
 
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda folder: (folder / "package.json").unlink(), "There is no engine here."),
         (lambda folder: (folder / "package.json").write_text("{"), "There is no engine here."),
         (lambda folder: (folder / "package.json").write_text("[]"), "This is another package."),
+        (lambda folder: pipe(folder / "package.json"), "There is no engine here."),
+        (lambda folder: os.truncate(folder / "package.json", 2**40), "There is no engine here."),
         (
             lambda folder: (folder / "package.json").write_text('{"name": "left-pad"}'),
             "This is another package.",

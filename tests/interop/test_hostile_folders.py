@@ -1,6 +1,7 @@
 """Values in the files of a checkpoint that no toolkit writes: read, or refused in a sentence."""
 
 import json
+import os
 import shutil
 import tracemalloc
 import warnings
@@ -100,6 +101,16 @@ def hostile(folders, tmp_path_factory, data, families):
     (folder / name).write_text(json.dumps(put(content, place, value)))
     require_sentence(folder)
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json", "vocab.json"])
+def test_a_pipe_is_refused_at_once(folders, tmp_path, name):
+    folder = tmp_path / "marian"
+    shutil.copytree(folders("marian"), folder)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(ValueError, match=f"{name}' is a pipe, which is read once"):
+        load_pretrained(folder)
 
 
 SETTINGS = {

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import json
 import math
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -408,6 +409,10 @@ def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
     assert found.strategy == Greedy(AveragePenalty(0.6))
     assert found.constraints == (MaxLength(1, source_factor=2.0),)
     assert found.not_followed == ("word-penalty = 0.2",)
+    path.unlink()
+    os.mkfifo(path)  # not passed over as if there were none
+    with pytest.raises(ValueError, match=r"decoder\.yml' is a pipe, which is read once"):
+        MARIAN.generation(*opened(tmp_path))
     path.unlink()  # Marian's own defaults
     found = MARIAN.generation(*opened(tmp_path))
     assert found.strategy == Beam(12, AveragePenalty(0.0), early_stopping=False)

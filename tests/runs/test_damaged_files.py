@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from keras_addnorm import cli
 from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.decoding import Lexicon
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs import train as train_module
@@ -29,7 +30,7 @@ from keras_addnorm.runs.text_data import (
     save_tokenizers,
 )
 from keras_addnorm.runs.train import finish, train
-from keras_addnorm.runs.trained_run import load_run, save_model_config
+from keras_addnorm.runs.trained_run import digest_of_run, load_run, save_model_config
 from keras_addnorm.runs.weight_files import save_average, save_best_weights
 from keras_addnorm.training.checkpoint_file import TrainingState, save_checkpoint
 from keras_addnorm.training.resume import Checkpoints
@@ -79,6 +80,31 @@ def flip(path, share=0.5):
 
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_weights_that_are_no_numbers_are_named(run):
+    model = load_run(run).model
+    kernel = model.decoder.layers[0].feed_forward.output_projection.kernel
+    kernel.assign(np.full(kernel.shape, np.nan, "float32"))
+    save_best_weights(model, run)
+    words = (
+        f"{run.path}/best.weights.h5' are not to be used.*NaN or infinite.* in 1 of .*{kernel.path}"
+    )
+    with pytest.raises(UserError, match=words):
+        load_run(run)
+
+
+def test_translations_with_a_shortlist_depend_on_the_lexicon(run):
+    sizes = dict.fromkeys(("source_vocabulary_size", "target_vocabulary_size"), 22)
+    config = run.read_config()
+    listed = config.replace({"evaluation.shortlist": 11})
+    found = []
+    for target in (7, 9):
+        with run.manifest.rewriting(run.lexicon):
+            Lexicon.estimate([([5, 2], [target, 2])], **sizes).save(run.lexicon)
+        found.append([digest_of_run(run, one) for one in (config, listed)])
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
 
 
 def test_every_file_that_a_run_needs_has_a_digest(run):

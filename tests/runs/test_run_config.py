@@ -2,6 +2,7 @@
 
 import tomllib
 
+import numpy as np
 import pytest
 
 from keras_addnorm.basics.errors import SettingsError
@@ -11,7 +12,12 @@ from keras_addnorm.decoding import LongTexts, NoSplitting, Sentences
 from keras_addnorm.layers import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.settings import TrainingConfig
+from keras_addnorm.runs.settings import (
+    EvaluationConfig,
+    ModelChoice,
+    TokenizerConfig,
+    TrainingConfig,
+)
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, parse_assignment, read_toml
 
 FULL = {
@@ -178,6 +184,8 @@ def test_defaults_are_written_out():
         ({"training": {"peak_learning_rate": float("inf")}}, "finite in float32. Received: inf"),
         ({"training": {"peak_learning_rate": float("nan")}}, "finite in float32. Received: nan"),
         ({"training": {"peak_learning_rate": 1e-40}}, "above 0. Received: 1e-40, which is 0 in"),
+        ({"training": {"epsilon": 1e-60}}, "epsilon must be above 0. Received: 1e-60, which is 0"),
+        ({"training": {"clipnorm": 0}}, "clipnorm must be above 0. Received: 0"),
         ({"training": {"epsilon": 1e39}}, "epsilon must be a number, finite in float32. Rec"),
         ({"training": {"beta_2": 1 - 1e-9}}, "below 1. Received: 0.999999999, which is 1 in fl"),
         ({"training": {"r_drop": float("inf")}}, "r_drop must be a number, finite"),
@@ -216,6 +224,27 @@ def test_defaults_are_written_out():
 def test_refuses(settings, message):
     with pytest.raises(UserError, match=message):
         RunConfig.from_dict(settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TrainingConfig(jit_compile="no"), "training.jit_compile must be true or false. R"),
+        (lambda: TrainingConfig(strict=1, epochs="3"), "2 settings are wrong"),
+        (lambda: TokenizerConfig(joint="no"), "tokenizer.joint must be true or false. Received: '"),
+        (lambda: EvaluationConfig(num_beams="4"), "evaluation.num_beams must be a whole number"),
+        (lambda: ModelChoice(preset=3), "model.preset must be text. Received: 3"),
+        (lambda: RunConfig(data=3), "data must be text. Received: 3"),
+    ],
+)
+def test_a_call_is_checked_as_a_file_is(make, message):
+    with pytest.raises(SettingsError, match=message):
+        make()
+
+
+def test_numbers_and_switches_of_numpy_become_those_of_python():
+    config = TrainingConfig(strict=np.True_, epochs=np.int64(3))
+    assert config.strict is True and type(config.epochs) is int
 
 
 def test_all_that_is_wrong_is_said_at_once():

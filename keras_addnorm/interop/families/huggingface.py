@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
@@ -164,7 +165,7 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
         ValueError: If it is no JSON.
     """
     path = folder / name
-    if not path.is_file():
+    if not has_file(path):
         raise FileNotFoundError(
             f"There is no '{name}' in '{folder}'. Expected a folder that transformers wrote: "
             "config.json, the weights and the tokenizer's files."
@@ -192,7 +193,7 @@ def _says_nothing(name: str, value: Any) -> bool:
 
 def _said_of_searches(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what `generation_config.json` says; without one, what the config does."""
-    if (checkpoint.folder / _SEARCH_FILE).is_file():
+    if has_file(checkpoint.folder / _SEARCH_FILE):
         return read_settings(checkpoint.folder, _SEARCH_FILE)
     settings = checkpoint.settings
     said = {name: value for name, value in settings.items() if name in FIELDS}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair
@@ -210,7 +211,7 @@ class JoeyNMT(ReadOnlyFamily):
                 files = (Path(settings["tokenizer_cfg"]["model_file"]).name, f"{side}_vocab.txt")
                 model, vocabulary = (checkpoint.folder / name for name in files)
                 problems += [
-                    f"no file '{each}'" for each in (model, vocabulary) if not each.is_file()
+                    f"no file '{each}'" for each in (model, vocabulary) if not has_file(each)
                 ]
                 found.append((model, vocabulary, size))
         tokens: list[list[str]] = []
@@ -239,7 +240,7 @@ class JoeyNMT(ReadOnlyFamily):
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not has_file(path):
         raise FileNotFoundError(
             f"There is no '{path.name}' in '{path.parent}'. Expected the folder that Joey NMT "
             "wrote: config.yaml, a .ckpt and the lists of tokens."
@@ -249,7 +250,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 def _checkpoint_in(folder: Path) -> Path:
     for name in _CHECKPOINTS:
-        if (folder / name).is_file():
+        if has_file(folder / name):
             return folder / name
     found = sorted(folder.glob("*.ckpt"))
     if len(found) != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
@@ -54,7 +55,7 @@ class Marian(bart_like.NamesOfBart):
         lists = [require_text_file(folder, "vocab.json")] * 2
         models = [require_text_file(folder, f"{side}.spm") for side in ("source", "target")]
         settings = TokenizerSettings(folder, kind)
-        has_two = (folder / "target_vocab.json").is_file()
+        has_two = has_file(folder / "target_vocab.json")
         if settings.config.get("separate_vocabs") not in (None, has_two):
             raise ValueError(
                 f"'{folder}' has {'two lists' if has_two else 'one list'} of ids, which "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
@@ -59,7 +60,7 @@ def read_decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
         names += sorted(path.name for path in checkpoint.folder.glob("config*.yml"))
     for name in names:
         path = checkpoint.folder / name
-        if path.is_file():
+        if has_file(path):
             return read_settings(path, read_text(path))
     return dict(_OF_THE_ENGINE) if checkpoint.path.suffix == ".bin" else {}
 
@@ -105,7 +106,7 @@ def search_of(
         shortlist = shortlist_of(file, *sizes)
         if shortlist is None:
             not_followed.append(f"the shortlist {file.name}, which would hold nearly all tokens")
-    elif named[0] is not None and not (checkpoint.folder / Path(named[0]).name).is_file():
+    elif named[0] is not None and not has_file(checkpoint.folder / Path(named[0]).name):
         not_followed.append(f"shortlist = {named!r:.60}")
     return GenerationSettings(
         Greedy(penalty) if num_beams == 1 else Beam(num_beams, penalty),
@@ -234,7 +235,7 @@ def _vocabularies(checkpoint: Checkpoint) -> tuple[Path, Path] | None:
     """Return the file that says the ids of each side, if there is one."""
     folder = checkpoint.folder
     listed = [Path(name).name for name in read_decoder_settings(checkpoint).get("vocabs") or []]
-    found = [folder / name for name in listed if (folder / name).is_file()]
+    found = [folder / name for name in listed if has_file(folder / name)]
     if len(found) != len(listed) or not found:
         lists = [path for suffix in _LISTS for path in folder.glob(f"*vocab*{suffix}")]
         found = sorted(lists) or sorted(folder.glob("*.spm"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.family import Checkpoint, Family
@@ -188,7 +189,7 @@ def _require_numbers(path: Path, tensors: Mapping[str, StoredTensor]) -> None:
 
 def is_marian_model(path: Path) -> bool:
     """Return whether a file, by its ending and its first bytes, is a model of Marian's."""
-    if not path.is_file():
+    if not has_file(path):
         return False
     return path.suffix == ".npz" or (path.suffix == ".bin" and is_marian_bin(path))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.interop.tensor_files import DamagedFileError
@@ -117,7 +118,7 @@ def write_shortlist(
 def shortlist_file(folder: Path, name: str | None) -> Path | None:
     """Return the binary shortlist of this name in a folder; for `None` the only one there is."""
     candidates = [folder / Path(name).name] if name is not None else sorted(folder.glob("*.bin"))
-    found = [path for path in candidates if path.is_file() and is_shortlist(path)]
+    found = [path for path in candidates if has_file(path) and is_shortlist(path)]
     return found[0] if len(found) == 1 else None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
 from keras_addnorm.interop.families.bart_like import PositionTable, layers, norm_rows
@@ -293,7 +294,7 @@ def tokenizers_of(
     sizes = (config.source_vocabulary_size, config.target_vocabulary_size)
     found: list[Tokenizer] = []
     for side, model, size in zip(("src", "tgt"), models, sizes, strict=True):
-        if not model.is_file():
+        if not has_file(model):
             raise FileNotFoundError(
                 f"There is no file '{model}'. Expected the SentencePiece model that the family's "
                 "description names, beside the checkpoint."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import text as basic_text
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.text import decoded
@@ -34,7 +35,7 @@ def only_file(folder: Path, ending: str) -> Path:
 
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds; an empty dict if there is none."""
-    return basic_text.read_json(path) if path.is_file() else {}
+    return basic_text.read_json(path) if has_file(path) else {}
 
 
 def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def write_json(path: Path, settings: Mapping[str, Any]) -> None:
 
 def read_tokens(path: Path) -> list[str]:
     """Return a list of tokens, one a line; only a line feed ends one."""
-    if not path.is_file():
+    if not has_file(path):
         raise FileNotFoundError(
             f"There is no file '{path}'. Expected the list of tokens that the settings name. Pass "
             "tokenizers=None to load the weights alone."
@@ -159,7 +160,7 @@ def require_text_file(folder: Path, *names: str) -> Path:
         FileNotFoundError: If there is none of them.
     """
     for name in names:
-        if (folder / name).is_file():
+        if has_file(folder / name):
             basic_text.require_moderate(folder / name)
             return folder / name
     there = ", ".join(sorted(path.name for path in folder.iterdir()))

@@ -16,6 +16,7 @@ from typing import Any
 
 import sentencepiece
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.data import (
     BaseTokenizer,
     ByteLevelBPETokenizer,
@@ -57,7 +58,7 @@ def whole_tokenizer(folder: Path, *older: str) -> WholeTokenizer | None:
         ValueError: If it says what is not followed here: all of it at once.
     """
     path = folder / WHOLE
-    if all((folder / name).is_file() for name in older) or not path.is_file():
+    if all(has_file(folder / name) for name in older) or not has_file(path):
         return None
     return WholeTokenizer.read(path)
 

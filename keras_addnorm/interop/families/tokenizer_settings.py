@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_json
 from keras_addnorm.data import AddedToken, PieceIds
@@ -419,7 +420,7 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: If it holds something else.
     """
-    found = read_json(path) if path.is_file() else {}
+    found = read_json(path) if has_file(path) else {}
     if not isinstance(found, dict):
         raise ArgumentError(
             f"'{path}' is not of the form that transformers writes.",
@@ -449,7 +450,7 @@ def class_of(folder: Path, settings: Mapping[str, Any], known: Sequence[str] | N
         if not name:
             continue
         found = str(name).removesuffix("Fast")
-        if found in _OF_NO_FAMILY and (folder / WHOLE).is_file():
+        if found in _OF_NO_FAMILY and has_file(folder / WHOLE):
             return ""
         if known is not None and found not in known:
             raise ArgumentError(

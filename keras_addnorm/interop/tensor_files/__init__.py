@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.interop.tensor_files.computed_tensor import ComputedTensor
@@ -93,9 +94,9 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
     """
     for name in _FILES:
         index = folder / f"{name}.index.json"
-        if (folder / name).is_file():
+        if has_file(folder / name):
             return read_tensors(folder / name)
-        if index.is_file():
+        if has_file(index):
             places = _places(index)
             files = sorted(set(places.values()))
             if outside := [file for file in files if Path(file).name != file]:
@@ -104,7 +105,7 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
                     "names of files beside it",
                     received=", ".join(outside),
                 )
-            if missing := [file for file in files if not (folder / file).is_file()]:
+            if missing := [file for file in files if not has_file(folder / file)]:
                 raise FileNotFoundError(
                     f"Files that '{index}' names are missing: {', '.join(missing)}. Download them."
                 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.integrity import DamagedFileError
 
 _POINTER = b"version https://git-lfs"
@@ -101,7 +102,7 @@ class StoredTensor:
 
 def require_file_of_tensors(path: Path) -> None:
     """Refuse what stands for a file of tensors: nothing at all, or a pointer of Git LFS."""
-    if not path.is_file():
+    if not has_file(path):
         raise FileNotFoundError(
             f"There is no file '{path}'. Expected a file of weights. Check the path."
         )

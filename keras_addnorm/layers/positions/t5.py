@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import is_whole, require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.layers.positions.relative import RelativePositions
@@ -53,11 +53,7 @@ class T5Positions(RelativePositions):
     ) -> None:
         super().__init__(**kwargs)
         fits = is_whole(num_buckets, 4) and not num_buckets % 4
-        if not isinstance(is_shared, bool):
-            raise ValueError(
-                "A stack of T5's has one table, or a table a layer. Expected is_shared as True or "
-                f"False. Received: is_shared={is_shared!r}"
-            )
+        require_bool(is_shared=is_shared)
         if not fits or not is_whole(max_distance, num_buckets // 2 + 1):
             raise ArgumentError(
                 "The buckets of T5's positions do not fit.",

@@ -96,8 +96,8 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         return
 
     from keras_addnorm.runs.corpus_report import CorpusSplits, examine, write_clean
-    from keras_addnorm.runs.forked_map import usable_cores
     from keras_addnorm.runs.text_data import reader_choice
+    from keras_addnorm.runs.worker_processes import usable_cores
 
     corpus = CorpusSplits.opened(
         options.inputs,
@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         max_chars=options.max_chars,
         reader=reader_choice(config),
     )
-    cores = usable_cores()
+    cores = len(usable_cores())
     report = examine(corpus, cores)
     show(report)
     if options.out:
@@ -120,7 +120,6 @@ DATA = Command(
     _add_arguments,
     _run,
     _check,
-    # Files of pairs are read without Keras and TensorFlow.
-    nothing_to_prepare,
+    nothing_to_prepare,  # Files of pairs are read without Keras and TensorFlow.
     usage="(INPUT ... | --example DIR) [options]",
 )

@@ -61,10 +61,10 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
         references=options.reference,
         processes=options.processes,
         shard=options.shard,
-        say=functools.partial(print, file=sys.stderr),
+        say=functools.partial(show, stream=sys.stderr),
     )
     if found is None:
-        print(f"{shard_is_done(options)}: the last one prints the scores.")
+        show(f"{shard_is_done(options)}: the last one prints the scores.")
         return
     show(f"{table(found, config.evaluation.samples)}\n")
     show(summary(found))

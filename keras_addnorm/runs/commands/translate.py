@@ -14,6 +14,7 @@ from typing import Any
 
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import ArgumentError, UserError
+from keras_addnorm.basics.printing import printable_lines
 from keras_addnorm.basics.text import how_to_convert, wide_encoding
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.runs.command_parser import RunOption
@@ -33,7 +34,7 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.portions import WHOLE
 from keras_addnorm.runs.setting_flags import given, some_path, whole_number
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
-from keras_addnorm.runs.terminal import StatusLine, bar
+from keras_addnorm.runs.terminal import StatusLine, bar, show
 
 # Lines of a file translated at once: enough that lines of similar length share batches.
 _LINES_AT_ONCE = 1024
@@ -155,10 +156,11 @@ def _to_file(options: argparse.Namespace, config: RunConfig | None) -> None:
         translator,
         processes=options.processes,
         shard=options.shard,
-        say=_say,
+        say=functools.partial(show, stream=sys.stderr),
     ) as portions:
         if portions is None:
-            _say(f"{shard_is_done(options)}: {options.output} appears with the last one.")
+            text = f"{shard_is_done(options)}: {options.output} appears with the last one."
+            show(text, sys.stderr)
             return
         with as_user_errors(), text_file(options.output) as file:
             for number, found in enumerate(portions, 1):
@@ -186,15 +188,14 @@ def _one_portion_after_another(options: argparse.Namespace, config: RunConfig | 
                 progress(0)
                 for number, found in enumerate(translate(some), done + 1):
                     # Nothing of ours stands in the line of a terminal that a translation goes to.
-                    if _is_terminal(file):
+                    is_seen = _is_terminal(file)
+                    if is_seen:
                         status.clear()
                     for line in _lines_of(number, found, options):
-                        print(line, file=file, flush=options.output is None)
+                        # A file gets what the model has said, a terminal nothing to follow.
+                        shown = printable_lines(line) if is_seen else line
+                        print(shown, file=file, flush=options.output is None)
                 done += len(some)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 def _languages(options: argparse.Namespace) -> dict[str, Any]:

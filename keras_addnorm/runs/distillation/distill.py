@@ -14,7 +14,7 @@ import numpy as np
 from keras_addnorm import distribution
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError
-from keras_addnorm.basics.integrity import sha256
+from keras_addnorm.basics.integrity import digest_of_values, sha256
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs.checks_before_training import (
@@ -39,7 +39,7 @@ from keras_addnorm.runs.distillation.corpus import (
     write_pairs,
 )
 from keras_addnorm.runs.distillation.settings import TABLE, DistillationConfig
-from keras_addnorm.runs.distillation.stages import Stages, fingerprint
+from keras_addnorm.runs.distillation.stages import Stages
 from keras_addnorm.runs.distillation.teacher import (
     RunTeacher,
     Sourced,
@@ -185,7 +185,7 @@ def _make_corpus(
         say(teacher.task(len(pairs)))
     with as_user_errors(), filling(translations, say) as done:
         teacher.fill(translations, path, settings, done)
-    text_from: dict[str, Any] = {"translations": fingerprint(made_from)}
+    text_from: dict[str, Any] = {"translations": digest_of_values(made_from)}
     scores = None
     if settings.backward:
         other = RunDirectory(settings.backward, verify=directory.verify)
@@ -209,8 +209,8 @@ def _make_corpus(
     text_from |= {
         "noise": settings.noise,
         "seed": usual.seed,
-        "usual shares of noise": fingerprint(usual.shares),
-        "held-out pairs": fingerprint(held_out),
+        "usual shares of noise": digest_of_values(usual.shares),
+        "held-out pairs": digest_of_values(held_out),
     }
     corpus = stages.begin(_CORPUS, text_from)
     if not corpus.exists():

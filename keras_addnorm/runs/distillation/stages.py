@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -20,12 +19,6 @@ _NAME = "stages.json"
 # What stages are made from that is a setting: its name there, and its dotted key.
 _OF_TABLE = ("beams", "n_best", "length_penalty", "choose_by", "drop_worst", "noise")
 _SETTINGS = {name: f"{TABLE}.{name}" for name in _OF_TABLE} | {"seed": "training.seed"}
-
-
-def fingerprint(made_from: Mapping[str, Any]) -> str:
-    """Returns a digest of plain values, 32 hexadecimal digits."""
-    text = json.dumps(made_from, sort_keys=True, ensure_ascii=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Stages:
