@@ -7,7 +7,7 @@ the same again, as a second start does it. Beside it stands what nobody can avoi
 once and tokenising it, without keeping the ids.
 
     python benchmarks/large_corpora.py --pairs 10000 100000 1000000
-    python benchmarks/large_corpora.py --pairs 100000 --keep /tmp/corpora    # keeps the text
+    python benchmarks/large_corpora.py --pairs 100000 --keep corpora    # keeps the text
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 import functools
 import json
 import re
-import sys
 import types
 from pathlib import Path
 
@@ -12,19 +11,6 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def epochs():
-    """The script benchmarks/epochs.py as a module; it leaves nothing behind."""
-    known = set(sys.modules)
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    import epochs
-
-    yield epochs
-    sys.path.remove(str(ROOT / "benchmarks"))
-    for name in {"epochs", "measure", "peers"} - known:
-        del sys.modules[name]
 
 
 # With the benchmarks at hand.

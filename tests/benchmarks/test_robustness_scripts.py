@@ -11,17 +11,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def bit_flips():
-    """The script as a module; it leaves nothing behind."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    import bit_flips
-
-    yield bit_flips
-    sys.path.remove(str(ROOT / "benchmarks"))
-    del sys.modules["bit_flips"]
-
-
 def run(*arguments):
     return subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
@@ -141,19 +130,6 @@ def test_what_is_killed_loses_nothing():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 of 4 exports killed, 0 wrong." in done.stdout
     assert "1 of 1 trainings killed" in done.stdout
-
-
-@pytest.fixture(scope="module")
-def attacks():
-    """The script as a module; it leaves nothing behind."""
-    known = set(sys.modules)
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    import attacks
-
-    yield attacks
-    sys.path.remove(str(ROOT / "benchmarks"))
-    for name in {"attacks", "hostile_data", "hostile_folders"} - known:
-        del sys.modules[name]
 
 
 def _raise(error):

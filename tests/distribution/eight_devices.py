@@ -11,6 +11,7 @@ import jax
 import keras
 import numpy as np
 from jax import export
+from train_state import train_state
 
 from keras_addnorm import distribution
 from keras_addnorm.decoding import decode
@@ -99,16 +100,7 @@ def train(name):
 def lowered_for_tpu():
     """The training step and a search, compiled for TPUs as far as a machine without one can."""
     model = compiled_model()
-    model._symbolic_build(data_batch=next(batches()))
-    state = tuple(
-        [v.value for v in variables]
-        for variables in (
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        )
-    )
+    state = train_state(model, next(batches()))
 
     def search(source):
         return decode(model, source, num_beams=2, length_penalty=0.6, max_length=7)

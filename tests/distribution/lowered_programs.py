@@ -15,6 +15,7 @@ from collections import Counter
 import jax
 import keras
 import numpy as np
+from train_state import train_state
 
 from keras_addnorm.decoding import Beam, DiverseBeam, Sample, decode
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -70,18 +71,7 @@ def step(chunk_size=0, **fields):
     )
     ids = np.ones((ROWS, LENGTH), "int32")
     data = {"source": ids, "target": ids}, ids
-    model._symbolic_build(data_batch=data)
-    model.optimizer.build(model.trainable_variables)
-    state = tuple(
-        [v.value for v in variables]
-        for variables in (
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        )
-    )
-    return lambda s, d: model.train_step(s, d), (state, data)
+    return lambda s, d: model.train_step(s, d), (train_state(model, data), data)
 
 
 def search(strategy):
