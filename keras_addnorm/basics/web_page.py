@@ -1,8 +1,10 @@
-"""Pages with a field for a text and its translation: what they share, and what they may load."""
+"""Pages of HTML: data in them; what those with a field for a text share and may load."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from keras_addnorm.basics.resources import read_resource
 
@@ -18,6 +20,12 @@ IN_BROWSER_POLICY: Mapping[str, str] = {
     "worker-src": "'self' blob:",
 }
 """What a page that translates in the browser may load: files from where it comes from itself."""
+
+
+def json_in_html(data: Any) -> str:
+    """Return JSON that cannot end the script element it stands in."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
 
 
 def translation_style() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import math
 import string
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.printing import printable
 from keras_addnorm.basics.resources import read_resource
+from keras_addnorm.basics.web_page import json_in_html
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
     DIVERGING,
@@ -123,7 +123,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         sublayers=_options((str(index), item.name) for index, item in enumerate(heads)),
         heads_hidden="" if heads else " hidden",
         table=_table(report.sublayers),
-        data=_json(data),
+        data=json_in_html(_finite(data)),
         plotly=plotly,
         script=read_resource(__package__, "page", "page.js"),
     )
@@ -134,11 +134,6 @@ def _plotly() -> str:
     purpose = "A report as a page (Report.plot draws without it)"
     _, offline = require_extra("report", purpose, "plotly", "plotly.offline")
     return str(offline.get_plotlyjs())
-
-
-def _json(data: Any) -> str:
-    # `<` could end the script element that the data stands in.
-    return json.dumps(_finite(data), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
 def _finite(value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from keras_addnorm import schemes
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.resources import read_resource
+from keras_addnorm.basics.web_page import json_in_html
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
@@ -143,7 +144,7 @@ def _written(data: dict[str, Any]) -> str:
     return template.substitute(
         title=html.escape(data["title"]),
         style="\n".join(map(_resource, _STYLES)),
-        data=_json(data),
+        data=json_in_html(data),
         script="\n".join(map(_resource, _SCRIPTS)),
     )
 
@@ -210,9 +211,3 @@ def _short(value: float | None) -> float | None:
 
 def _resource(name: str) -> str:
     return read_resource(__package__, "page", name).rstrip("\n")
-
-
-def _json(data: Any) -> str:
-    # `<` could end the script element that the data stands in.
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")

@@ -21,6 +21,7 @@ from keras_addnorm.basics.text import read_json
 from keras_addnorm.basics.web_page import (
     IN_BROWSER_POLICY,
     content_security_policy,
+    json_in_html,
     translation_form,
     translation_style,
 )
@@ -133,7 +134,7 @@ class BrowserPage:
             style=style["address"],
             script=script["address"],
             facts=self._facts(sum(each["size"] for each in own), program["size"], package),
-            model=json.dumps(model).replace("<", "\\u003c"),
+            model=json_in_html(model),
         )
         (folder / "index.html").write_text(page, encoding="utf-8")
         kept = [style, script, worker, program, *scripts.values(), *own]
