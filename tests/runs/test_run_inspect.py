@@ -111,7 +111,7 @@ def test_every_file(capsys, directory, tmp_path):
     assert report.attention_maps[-1].queries[0] == "(start)"
     text = page.read_text(encoding="utf-8")
     assert f"<h1>Add &amp; Norm in {directory.path.name}</h1>" in text
-    assert '"step": 14' in text
+    assert '"step":14' in text
     assert [path.name for path in page.parent.iterdir()] == ["report.html"]
 
 
