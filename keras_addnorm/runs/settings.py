@@ -172,6 +172,11 @@ class ModelChoice:
         if wrong:
             raise SettingsError(wrong)
 
+    @property
+    def has_the_scheme_of_its_preset(self) -> bool:
+        """Whether the preset's own scheme is among the changes."""
+        return bool(self.overrides["scheme"] == PRESETS[self.preset])
+
     @staticmethod
     def more_settings() -> tuple[Setting, ...]:
         """Returns the fields of `Seq2SeqConfig` that have a flag."""
@@ -676,12 +681,16 @@ class RunConfig:
         """Returns a copy with some settings changed.
 
         Args:
-            changes: New values by dotted key, such as `{"training.epochs": 3}`.
+            changes: New values by dotted key, such as `{"training.epochs": 3}`. With another
+                preset comes its scheme, if the scheme was that of the preset before.
 
         Returns:
             The new configuration.
         """
-        return RunConfig.from_dict(merge(self.to_dict(), changes))
+        settings = self.to_dict()
+        if "model.preset" in changes and self.model.has_the_scheme_of_its_preset:
+            del settings["model"]["scheme"]
+        return RunConfig.from_dict(merge(settings, changes))
 
 
 # Settings that came after 0.1.0: run directories of that version are without them.

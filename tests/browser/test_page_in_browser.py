@@ -253,7 +253,7 @@ def test_a_new_export_at_the_same_address_is_seen_at_once(browser, copy, tokeniz
         shutil.rmtree(copy)
         more = Tokenizer.train(["ab cd", "ba", "dc ab"], vocabulary_size=15, kind="bpe")
         export_bergamot(our_model(more), more, copy, page=other)
-        # The server's dates have whole seconds: a page that is written within one is "not modified".
+        # A server's dates have whole seconds: what is written within one is "not modified".
         later = time.time() + 5
         for path in copy.iterdir():
             os.utime(path, (later, later))

@@ -12,6 +12,7 @@ from keras_addnorm.alignment import read_pharaoh, write_pharaoh
 from keras_addnorm.data import TokenizerPair, align_pieces, piece_links
 from keras_addnorm.decoding import Lexicon
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
+from keras_addnorm.runs.distillation.settings import student_config
 from keras_addnorm.runs.text_data import run_pairs
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import digest_of_run, load_run
@@ -65,6 +66,23 @@ def test_a_student_has_post_ln_unless_another_scheme_is_asked_for():
         )
     ]
     assert found == ["post_ln", "pre_ln", "pre_ln"]
+    distilled = [student_config(settings) for settings in ({}, {"model.preset": "student-micro"})]
+    assert [one.model.overrides["scheme"] for one in distilled] == ["post_ln", "post_ln"]
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "scheme"),
+    [
+        ({"preset": "base"}, {"model.preset": "student-tiny"}, "post_ln"),
+        ({"preset": "student-tiny"}, {"model.preset": "base"}, "pre_ln"),
+        ({"preset": "base", "scheme": "keel"}, {"model.preset": "student-tiny"}, "keel"),
+        ({"preset": "base"}, {"model.preset": "student-tiny", "model.scheme": "keel"}, "keel"),
+        ({"preset": "student-tiny"}, {"training.epochs": 3}, "post_ln"),
+    ],
+)
+def test_another_preset_brings_its_scheme(before, changes, scheme):
+    changed = RunConfig.from_dict({"model": before}).replace(changes)
+    assert changed.model.overrides["scheme"] == scheme
 
 
 @pytest.mark.slow
