@@ -55,7 +55,7 @@ def test_states_follow_their_hypotheses(kind, engine, n, rows_per_sentence, prun
         x = rng.normal(size=(count, 1, D)).astype("float32")
         expected, cache = decoder(x, cache=cache, cache_update_index=t)
         y, shared = view(x, cache=shared, cache_update_index=t)
-        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(array(y), array(expected), rtol=1e-5, atol=1e-5)
         first = n * np.arange(count // n)[:, None]
         rows = (rng.integers(0, n, (count // n, n)) + first).reshape(-1)
         shared = shared.reorder_rows(ops.convert_to_tensor(rows, "int32"))
