@@ -2,6 +2,7 @@
 
 python examples/study_schemes.py --minutes 60    # resumes; ten hours in all
 python examples/study_schemes.py --self-attention ssru    # some schemes with SSRU decoders
+python examples/study_schemes.py --translations  # also trains again what kept no translations
 python examples/study_schemes.py --page          # writes the page from what is on record
 python examples/study_schemes.py --quick         # only tries that it runs
 
@@ -86,6 +87,8 @@ class Study:
         data: Where the sentences of each corpus are; a corpus that is not here is left out.
         folder: Where prepared sentences are kept.
         is_timed: Whether times and memory are kept; not where trials share one accelerator.
+        wants_translations: Whether trials whose translations the page tests are done again if they
+            are on record without.
     """
 
     def __init__(
@@ -96,13 +99,16 @@ class Study:
         data: dict[str, str],
         folder: Path,
         is_timed: bool = True,
+        wants_translations: bool = False,
     ) -> None:
         self.plan, self.scale, self.records = plan, scale, records
         self.data, self.folder, self.is_timed = data, folder, is_timed
+        self.wants_translations = wants_translations
 
     def with_plan(self, plan: Plan | DecoderPlan) -> Study:
         """The same with other trials."""
-        return Study(plan, self.scale, self.records, self.data, self.folder, self.is_timed)
+        known = self.scale, self.records, self.data, self.folder, self.is_timed
+        return Study(plan, *known, self.wants_translations)
 
     def find(self, trial: Trial) -> Outcome | None:
         """What is on record of a trial."""
@@ -134,14 +140,45 @@ class Study:
         found: list[dict[str, Any]] = self.records.get_or_measure(key, measure)["means"]
         return found
 
+    def references(self) -> list[str]:
+        """What the translations of the built-in set are scored against."""
+
+        def measure() -> Outcome:
+            from study.corpus import Corpus
+
+            corpus = Corpus.load(self.data[DEMO], self.scale, self.folder)
+            return {"texts": corpus.references[: self.scale.scored]}
+
+        key = {"name": "references", "corpus": DEMO, "scale": dataclasses.asdict(self.scale)}
+        found: list[str] = self.records.get_or_measure(key, measure)["texts"]
+        return found
+
     def missing(self) -> list[Trial]:
         """The trials that can be done now, in the order of the plan."""
         trials = [trial for _, stage in self.plan.stages(self.find) for trial in stage]
         return [
             trial
             for trial in dict.fromkeys(trials)
-            if trial.corpus in self.data and self.find(trial) is None
+            if trial.corpus in self.data
+            and (self.find(trial) is None or trial in self._without_translations())
         ]
+
+    def _without_translations(self) -> set[Trial]:
+        """The trials that are to be done again, as their translations were not kept."""
+        if not self.wants_translations:
+            return set()
+        rates = {name: self.plan.best_rate(name, self.find) for name in self.plan.schemes}
+        trials = {
+            self.plan.trial(name, self.plan.middle, rate, self.plan.seeds[0])
+            for name, rate in rates.items()
+            if rate is not None
+        }
+        found = {trial: self.find(trial) for trial in trials}
+        return {
+            trial
+            for trial, one in found.items()
+            if one and one["bleu"] is not None and not one.get("translations")
+        }
 
     def run(self, processes: int, minutes: float) -> list[str]:
         """Do what is missing; no trial starts when the time is over.
@@ -232,7 +269,15 @@ def main(arguments: argparse.Namespace) -> None:
     decoders = DecoderPlan(QUICK, "ssru", QUICK.schemes) if arguments.quick else SSRU
     data = {DEMO: "demo/en-de", **({MULTI30K: arguments.data} if arguments.data else {})}
     records = Records(arguments.records)
-    study = Study(plan, scale, records, data, arguments.folder, not arguments.untimed)
+    study = Study(
+        plan,
+        scale,
+        records,
+        data,
+        arguments.folder,
+        is_timed=not arguments.untimed,
+        wants_translations=arguments.translations,
+    )
     failed = []
     if not arguments.page:
         done = study.with_plan(decoders) if arguments.self_attention == "ssru" else study
@@ -260,6 +305,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--processes", type=int, default=2, help="trials at once")
     made.add_argument("--untimed", action="store_true", help="trials share an accelerator")
     made.add_argument("--data", help="the folder of Multi30k; without it, it is left out")
+    made.add_argument(
+        "--translations",
+        action="store_true",
+        help="train again what is on record without the translations that the page tests",
+    )
     made.add_argument("--page", action="store_true", help="train nothing, write the page")
     made.add_argument("--quick", action="store_true", help="only try that it runs")
     here = Path(__file__).parent

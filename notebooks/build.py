@@ -2,6 +2,8 @@
 
 A notebook is made of `src/NAME.py`, plain Python in the percent format, and of the cells in
 `src/parts/` that all of them share. The solutions of its exercises are in `solutions/NAME.py`.
+Where there is `src/NAME.LANGUAGE.md`, `NAME.LANGUAGE` is the same notebook with the texts of that
+file, one for each that the source has, between lines of `%%`.
 
 python notebooks/build.py                # all of them, some minutes
 python notebooks/build.py 04_why_norm    # one
@@ -25,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
 PARTS = SOURCES / "parts"
 SOLUTIONS = HERE / "solutions"
-NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.py")))
+NAMES = tuple(sorted(path.stem for path in (*SOURCES.glob("*.py"), *SOURCES.glob("*.*.md"))))
 CELL_SECONDS = 900  # the longest that a cell may take, on a very busy machine
 
 _KINDS = ("include", "exercise", "check")  # what the metadata of a cell may say
@@ -37,7 +39,13 @@ _METADATA = {
 
 def read(name: str) -> Any:
     """The notebook that a source describes, not yet run."""
-    notebook = _read_percent(SOURCES / f"{name}.py")
+    original, _, language = name.partition(".")
+    notebook = _read_percent(SOURCES / f"{original}.py")
+    if language:
+        texts = (SOURCES / f"{name}.md").read_text(encoding="utf-8").split("\n%%\n")
+        places = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+        for cell, text in zip(places, texts, strict=True):
+            cell.source = text.strip()
     for cell in notebook.cells:
         part = cell.metadata.pop("include", None)
         if part is not None:
@@ -48,7 +56,7 @@ def read(name: str) -> Any:
 def read_solved(name: str) -> Any:
     """The same, and behind each check of an open exercise the solution and the check once more."""
     notebook = read(name)
-    answers = _read_percent(SOLUTIONS / f"{name}.py").cells
+    answers = _read_percent(SOLUTIONS / f"{name.partition('.')[0]}.py").cells
     solutions = {cell.metadata["exercise"]: cell for cell in answers if "exercise" in cell.metadata}
     cells = []
     for cell in notebook.cells:

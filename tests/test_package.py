@@ -150,8 +150,8 @@ def test_the_source_archive_holds_what_the_tests_read(built):
             member.name.partition("/")[2] for member in opened.getmembers() if member.isfile()
         }
     expected = {
-        *("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
-        "mkdocs.yml",
+        *("pyproject.toml", "constraints.txt", "README.md", "README.zh.md", "CHANGELOG.md"),
+        *("CONTRIBUTING.md", "mkdocs.yml"),
         *("LICENSE", "saved_models/README.md"),
     }
     for folder in ("keras_addnorm", "tests", "examples", "benchmarks", "docs", "notebooks"):

@@ -72,6 +72,7 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
         "forecast": forecast,
         "validation_loss": None,
         "bleu": None,
+        "translations": None,
         "end": None,
         "skips": None,
         "effective_depth": None,
@@ -79,13 +80,16 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
     }
     if math.isfinite(losses[-1]):
         found = [float(model.test_on_batch(*batch)) for batch in corpus.validation_batches(scale)]
+        translations = _translations(model, scale, corpus)
+        score = evaluate_translations(translations, corpus.references[: scale.scored])
         outcome |= {
             "validation_loss": _rounded(np.mean(found)),
-            "bleu": _rounded(_bleu(model, scale, corpus)),
+            "bleu": _rounded(score.bleu),
         }
         if trial.is_inspected and trial.has_warmup:
             depth = effective_depth(model, probe)
             outcome |= {
+                "translations": translations,
                 "end": _profile(model, probe),
                 "skips": {name: _rounded(cost) for name, cost in depth.increases.items()},
                 "effective_depth": _rounded(depth.depth),
@@ -164,15 +168,14 @@ def _means(model: Seq2SeqTransformer, probe: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _bleu(model: Seq2SeqTransformer, scale: Scale, corpus: Corpus) -> float:
+def _translations(model: Seq2SeqTransformer, scale: Scale, corpus: Corpus) -> list[str]:
     sources = corpus.validation.source[: scale.scored]
     ids, _ = model.generate(sources, max_length=scale.length)
     rows = [
         [int(token) for token in row if token not in (model.config.pad_id, model.config.end_id)]
         for row in keras.ops.convert_to_numpy(ids)
     ]
-    hypotheses = corpus.tokenizers.target.decode_batch(rows)
-    return evaluate_translations(hypotheses, corpus.references[: scale.scored]).bleu
+    return corpus.tokenizers.target.decode_batch(rows)
 
 
 def _machine() -> str:

@@ -15,6 +15,7 @@ from claims.progress import TRAINED, observed, progress
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from keras_addnorm.basics import atomic_file
+from study.differences import differences
 from study.other_decoders import DecoderPlan
 from study.other_decoders_page import section
 from study.results import EFFECT, HUGE, Results, bleu, nats, of_each_seed
@@ -44,6 +45,8 @@ def write(study: Study, decoders: DecoderPlan, page: Path) -> None:
         _findings(results),
         "## Loss and BLEU by depth",
         _losses(results),
+        "## Which differences of BLEU are real",
+        differences(results),
         "## Cost and inner life",
         _inner(results),
         *_pictures(results, images),

@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_addnorm import schemes
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.basics.resources import read_resource
+from keras_addnorm.basics.resources import list_resources, read_resource
 from keras_addnorm.basics.web_page import json_in_html
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
@@ -22,7 +22,9 @@ from keras_addnorm.explain.packed_weights import pack
 from keras_addnorm.models import Seq2SeqTransformer
 
 _SCRIPTS = (
-    # What computes, then what draws, then what joins both.
+    # Words, then what computes, then what draws, then what joins all.
+    "languages.js",
+    *list_resources(__package__, "page", "language_*.js"),
     "tensor.js",
     "weights.js",
     "tokenizer.js",

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def evaluate(
     Raises:
         UserError: If the split does not exist or is empty, or there is no reference for each pair.
     """
-    texts = _Texts.read(run.directory, run.config, split, references)
+    texts = Texts.read(run.directory, run.config, split, references)
     started = time.perf_counter()
     translations = [text for text, _ in translate_texts(run, texts.sources, verbose=verbose)]
     found = texts.scored(translations, run.config, time.perf_counter() - started)
@@ -143,8 +143,26 @@ def evaluate_in_portions(
     Raises:
         UserError: As `evaluate` does.
     """
+    with evaluated(
+        directory, config, split, references=references, processes=processes, shard=shard, say=say
+    ) as found:
+        return found
+
+
+@contextlib.contextmanager
+def evaluated(
+    directory: RunDirectory,
+    config: RunConfig,
+    split: str,
+    *,
+    references: Sequence[str],
+    processes: int,
+    shard: Share = WHOLE,
+    say: Callable[[str], None],
+) -> Iterator[Evaluation | None]:
+    """Evaluates in portions, which stay until the end of the block."""
     directory.weights()  # Before the texts are read.
-    texts = _Texts.read(directory, config, split, references)
+    texts = Texts.read(directory, config, split, references)
     started = time.perf_counter()
     before: list[int] = []
     with in_portions(
@@ -157,7 +175,8 @@ def evaluate_in_portions(
         going_on=before.append,
     ) as portions:
         if portions is None:
-            return None
+            yield None
+            return
         with as_user_errors():
             translations = [best[0] for best, *_ in portions]
         # Of what others, or an earlier call, have translated the time is not known.
@@ -165,13 +184,13 @@ def evaluate_in_portions(
         seconds = time.perf_counter() - started if is_alone else None
         found = texts.scored(translations, config, seconds)
         _write(directory, config, found)
+        yield found
     with contextlib.suppress(OSError):  # Another split may be in it.
         directory.evaluation.rmdir()
-    return found
 
 
 @dataclass(frozen=True)
-class _Texts:
+class Texts:
     """A split with its references."""
 
     split: str
@@ -181,7 +200,8 @@ class _Texts:
     @classmethod
     def read(
         cls, directory: RunDirectory, config: RunConfig, split: str, references: Sequence[str]
-    ) -> _Texts:
+    ) -> Texts:
+        """Reads the split, and further references."""
         directory.read_scores()  # Others are added to them: they are whole, or it is said now.
         sources, first = load_texts(config, split, keep_every_pair=True)
         more = [_further_references(config, split, name, first) for name in references]
@@ -190,6 +210,7 @@ class _Texts:
     def scored(
         self, translations: list[str], config: RunConfig, seconds: float | None
     ) -> Evaluation:
+        """Scores the translations of the sources."""
         score = functools.partial(
             evaluate_translations,
             language=config.target,

@@ -42,6 +42,7 @@ from keras_addnorm.training.schedules import (
     ScheduleOfUpdates,
 )
 from keras_addnorm.training.scores import Scores, evaluate_translations, sentence_scorer
+from keras_addnorm.training.significance import Comparison, TestedScore, compare_translations
 from keras_addnorm.training.stopping import Stopped, StopRequest
 from keras_addnorm.training.student_losses import GuidedAlignment, TokenDistillation
 from keras_addnorm.training.translation_score import TranslationScore
@@ -49,6 +50,7 @@ from keras_addnorm.training.translation_score import TranslationScore
 __all__ = [
     "Adam",
     "Checkpoints",
+    "Comparison",
     "Cooldown",
     "EightBitAdam",
     "GuidedAlignment",
@@ -67,12 +69,14 @@ __all__ = [
     "Scores",
     "StopRequest",
     "Stopped",
+    "TestedScore",
     "TokenDistillation",
     "TrainingPosition",
     "TranslationScore",
     "average_checkpoints",
     "average_weights",
     "bleu_tokenizer",
+    "compare_translations",
     "evaluate_translations",
     "find_learning_rate",
     "on_eight_bit_grid",

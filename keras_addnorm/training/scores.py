@@ -82,7 +82,7 @@ def evaluate_translations(
 
     require_bool(lowercase=lowercase)
     hypotheses = checked_texts(hypotheses, "hypotheses")
-    sets = _reference_sets(references)
+    sets = reference_sets(references)
     if wrong := next((each for each in sets if len(each) != len(hypotheses)), None):
         raise ArgumentError(
             "Each translation is scored against its own reference.",
@@ -151,7 +151,7 @@ def sentence_scorer(
     return lambda text, reference: bleu.sentence_score(text, [reference]).score
 
 
-def _reference_sets(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
+def reference_sets(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
     """One list of references, or several, each of as many texts."""
     if not isinstance(references, list | tuple) or not references:
         return [checked_texts(references, "references")]  # type: ignore[arg-type]

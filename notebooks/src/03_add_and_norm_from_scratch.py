@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Add & Norm from scratch
 #
+# [中文](03_add_and_norm_from_scratch.zh.ipynb)
+#
 # Figure 1 of "Attention Is All You Need" repeats one small box: **Add & Norm**. It stands twice in
 # every encoder layer and three times in every decoder layer, so the original model of 6 + 6 layers
 # has 30 of them, one of 12 + 12 has 60. Here we build the box from four lines of NumPy, see what the
@@ -134,6 +136,10 @@ for kind, losses in curves.items():
 # more than to put out zeros. The skip alone starts far off, because each layer adds its first random
 # output; the norm, the other half of the box, mends a part of that.*
 #
+# The same in the networks that it was found in, convolutional ones of 8, 20 and 56 layers, plain and
+# residual: [deep_cnn.py](../examples/deep_cnn.py); what it found stands in
+# [the examples](../docs/examples.md).
+#
 # ## The highway for gradients
 #
 # With H = x + F(x), the gradient of the loss has two ways back to x:
@@ -188,6 +194,16 @@ print("by formula    ", by_formula.round(6))
 print("by differences", np.round(by_differences, 6))
 
 # %% [markdown]
+# Three sentences that are often read, and go too far:
+#
+# - *"The gradient reaches the bottom undiminished, however deep the stack."* The 1 is the whole skip in
+#   x + F(x) and in Pre-LN. In LN(x + F(x)) each norm stands on the way, and divides the gradient by the
+#   size of the sum.
+# - *"Because of the 1 it cannot become zero."* 1 + ∂F/∂x is zero where F takes away what it reads,
+#   F(x) = −x. That is unlikely, not impossible.
+# - *"∂L/∂F = ∂L/∂x = ∂L/∂H."* The first and the last are equal. ∂L/∂x has the second way, too: the
+#   formula above.
+#
 # ## Why not concatenate?
 #
 # Concatenation would keep x and F(x) both whole. But the width doubles at each sublayer:
@@ -199,15 +215,42 @@ print("added:       ", 512)
 print("concatenated:", 512 * 2**sublayers)
 
 # %% [markdown]
-# And there is an axis to get wrong. A batch of 2 sentences, 3 positions, 4 features:
+# And there are two axes to get wrong. A batch of 2 sentences, 3 positions, 4 features:
 
 # %%
-x = np.zeros((2, 3, 4))
-print("features:  ", np.concatenate([x, x], axis=-1).shape, "twice as wide, as intended")
-print("positions: ", np.concatenate([x, x], axis=1).shape, "six positions of three!")
-print("added:     ", (x + x).shape)
+x, f = np.zeros((2, 3, 4)), np.ones((2, 3, 4))
+print("features:  ", np.concatenate([x, f], axis=-1).shape, "twice as wide, as intended")
+print("positions: ", np.concatenate([x, f], axis=1).shape, "six positions of three!")
+print("sentences: ", np.concatenate([x, f], axis=0).shape, "four sentences: x and F(x) never meet")
+print("added:     ", (x + f).shape)
+
+one, two = np.zeros((3, 4)), np.ones((3, 4))  # two sentences that are to be a batch
+print(
+    "\na batch is a new axis:", np.stack([one, two]).shape, "not", np.concatenate([one, two]).shape
+)
 
 # %% [markdown]
+# It is also said that a concatenation gives the gradient no direct way. It does: L reads x itself in
+# one half of [x, F(x)], and that half of the gradient arrives as it is. (DenseNet lives on it.)
+
+# %%
+a_of_x, a_of_f = rng.normal(size=(2, 3))
+
+
+def loss_of_both(x):
+    return a_of_x @ x + a_of_f @ np.tanh(weights @ x)  # a · [x, F(x)]
+
+
+by_differences = [
+    (loss_of_both(point + step * e) - loss_of_both(point - step * e)) / (2 * step)
+    for e in np.eye(3)
+]
+print("direct + through F", (a_of_x + a_of_f @ jacobian).round(6))
+print("by differences    ", np.round(by_differences, 6))
+
+# %% [markdown]
+# So the width is the reason, not the gradient.
+#
 # Concatenation is right where the parts *mean* different things and the width can be paid: DenseNet
 # does it on purpose, and so do models that join a picture and a text. A projection back to D after
 # each concatenation would cost 2D² weights a sublayer, and adding is that projection with the weights

@@ -512,6 +512,77 @@ def test_the_guide_does_not_cover_what_it_speaks_of(browser, size):
         assert wrong == []
 
 
+# The page in a language: what of it is still in another, and what of a text is cut or runs out.
+OVERFLOW = """() => [...document.querySelectorAll("body *")].filter((each) => {
+    const style = getComputedStyle(each);
+    const isCut = each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0;
+    return isCut && style.overflowX !== "auto" && !each.closest("svg, .scroll, .next .piece")
+        && style.display !== "inline" && each.tagName !== "OPTION";
+}).map((each) => `${each.tagName}.${each.className}: ${each.textContent.slice(0, 40)}`)"""
+ENGLISH = """() => {
+    const own = [...document.querySelectorAll("body *:not(script, style, noscript)")];
+    const texts = own.flatMap((each) => [
+        ...[...each.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data),
+        each.getAttribute("aria-label") ?? "", each.getAttribute("title") ?? "",
+    ]);
+    const kept = explain.data.sentences.flat().join(" ");
+    const words = texts.filter((text) => /[a-z]{4,}.* [a-z]{3,} /i.test(text));
+    return words.filter((text) => !/[\\u4e00-\\u9fff]/.test(text) && !kept.includes(text));
+}"""
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_chinese_is_whole_and_not_cut(browser, ready_models, size, scheme):
+    """In the address, so that it stays over a reload; each step of the guide is looked at, too."""
+    options = {"viewport": dict(zip(("width", "height"), size, strict=True))}
+    page_ = browser.new_page(**options, color_scheme=scheme, reduced_motion="reduce")
+    said = []
+    page_.on("pageerror", lambda error: said.append(str(error)))
+    page_.goto(READY.as_uri() + "?lang=zh")
+    _until(page_, "explain.models.every((m) => explain.analysisOf(m))")
+    assert page_.evaluate("document.documentElement.lang") == "zh-Hans"
+    assert page_.title() == "手算 Add & Norm" == page_.locator("h1").text_content()
+    steps = page_.evaluate(COVERED)[1:]
+    wrong = [step for step in steps if step[1] > 0 or step[2] > 0 or step[3] > size[1] * 0.45]
+    assert wrong == []
+    for name in ("encoder/0/self_attention", "decoder/1/feed_forward"):
+        page_.locator(f'.box[data-sublayer="{name}"]').click()
+        assert page_.evaluate(OVERFLOW) == []
+    found = page_.evaluate(ENGLISH)
+    german = page_.evaluate("explain.models.map((m) => explain.analysisOf(m).translation)")
+    assert [text for text in found if text not in german and "·" not in text] == []
+    assert said == []
+    page_.close()
+
+
+def test_the_language_is_switched_and_kept(browser, address):
+    page_ = browser.new_page(viewport={"width": 1280, "height": 900})
+    asked = []
+    page_.on("request", lambda request: asked.append(request.url))
+    page_.goto(address.as_uri())
+    assert page_.evaluate("document.documentElement.lang") == "en"
+    page_.get_by_role("button", name="中文").click()
+    assert page_.evaluate("document.activeElement.textContent") == "中文"
+    assert page_.locator("#sentence-heading").text_content() == "句子"
+    assert page_.locator(".chip .piece").last.text_content() != "(start)"
+    assert _texts(page_, ".box")[0] == "自注意力"
+    assert page_.locator("#tour h2").text_content() == "问题"
+    page_.reload()
+    assert page_.evaluate("document.documentElement.lang") == "zh-Hans"
+    assert page_.locator("h1").text_content() == "Add & <b>Norm</b>"  # One's own title.
+    page_.emulate_media(media="print")
+    assert not page_.locator("#languages").is_visible()
+    page_.emulate_media(media="screen")
+    page_.get_by_role("button", name="English").click()
+    assert page_.locator("#sentence-heading").text_content() == "The sentence"
+    assert page_.get_by_role("button", name="Guide me").count() == 0
+    page_.goto(address.as_uri() + "?lang=fr")
+    assert page_.evaluate("document.documentElement.lang") == "en"
+    assert {url.split("?")[0] for url in asked if not url.startswith("data:")} == {address.as_uri()}
+    page_.close()
+
+
 LOOK = """() => {
   const body = getComputedStyle(document.body);
   const shown = (one) => document.querySelector(one).getClientRects().length > 0;

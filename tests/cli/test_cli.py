@@ -70,7 +70,8 @@ def test_a_command_offers_only_what_means_something_to_it():
     rules = {"--min-length", "--no-repeat-ngram", "--forbidden-ids", "--max-length-factor"}
     expected = {
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
-        | {"--bleu-tokenizer", "--no-verify", "--reference", "--processes", "--shard"},
+        | {"--bleu-tokenizer", "--no-verify", "--reference", "--processes", "--shard"}
+        | {"--compare"},
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
         | {"--n-best", "--output", "--source-language", "--target-language", "--no-verify"}
         | {"--processes", "--shard"},

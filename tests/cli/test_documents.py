@@ -211,3 +211,28 @@ def test_the_page_of_code_runs():
     translations = example["main"](smoke=True)
     assert len(translations) == len(example["SENTENCES"])
     assert all(isinstance(text, str) for text in translations)
+
+
+def test_the_chinese_readme_has_the_code_the_links_and_the_sections_of_the_english_one():
+    """Its commands are those that are checked above, comments and all."""
+    english, chinese = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md")
+    )
+    fence = re.compile(r"^```\w*\n.*?^```$", re.MULTILINE | re.DOTALL)
+    assert fence.findall(chinese) == fence.findall(english)
+    prose = [fence.sub("", text) for text in (english, chinese)]
+    for pattern in (r"^#+ ", r"^\|", r"^- "):
+        counts = [len(re.findall(pattern, text, re.MULTILINE)) for text in prose]
+        assert counts[0] == counts[1], pattern
+    links = [set(re.findall(r"\]\(([^)]+)\)", text)) for text in prose]
+    assert links[0] - {"README.zh.md"} == links[1] - {
+        "README.md",
+        "notebooks/03_add_and_norm_from_scratch.zh.ipynb",
+    }
+    # Codes and numbers are those of the English one.
+    spans = [set(re.findall(r"`([^`\n]+)`", re.sub(r"\s+", " ", text))) for text in prose]
+    assert spans[1] <= spans[0]
+    shown = [re.sub(r"\]\([^)]+\)", "]", text) for text in prose]
+    numbers = [set(re.findall(r"\d[\d,.]*\d", text)) for text in shown]
+    assert numbers[1] <= numbers[0]
+    assert not re.search("[\u4e00-\u9fff][,:;?!]|[,:;?!][\u4e00-\u9fff]", prose[1])

@@ -100,6 +100,33 @@ def test_the_rate_rises_and_falls(example):
     assert without.rates(scale) == pytest.approx([1.0, 1.0, 0.8, 0.6, 0.4, 0.2])
 
 
+def test_differences_of_bleu_are_tested_where_translations_are_on_record(example, study):
+    from study.differences import differences
+    from study.results import Results
+
+    right = [f"the dog has {number} balls" for number in range(23)]
+    rates = {"pre_ln": 0.1, "post_ln": 0.2}
+    for trial in study.missing()[:4]:
+        loss = 1.0 if rates[trial.scheme] == trial.learning_rate else 2.0
+        study.records.keep(trial.key(study.scale), outcome(loss))
+    results = Results(study)
+    assert "study_schemes.py --translations" in differences(results)
+    study.wants_translations = True
+    again = study.missing()[:2]
+    assert {trial.scheme: trial.learning_rate for trial in again} == rates
+    said = {"pre_ln": right, "post_ln": [text.replace("dog", "cat") for text in right]}
+    for trial in again:
+        found = outcome(1.0) | {"translations": said[trial.scheme]}
+        study.records.keep(trial.key(study.scale), found)
+    assert not set(again) & set(study.missing())
+    scale = dataclasses.asdict(study.scale)
+    key = {"name": "references", "corpus": "demo", "scale": scale}
+    study.records.keep(key, {"texts": right})
+    text = differences(results)
+    assert "| `pre_ln` | 100.0 | 100.0 ± 0.0 |  |  |  |" in text
+    assert text.splitlines()[-1].startswith("| `post_ln` | ") and text.endswith(" | yes |")
+
+
 def test_the_page_holds_the_records(example, study, tmp_path):
     losses = {"pre_ln": {2: 1.0, 4: 0.75, 8: 0.5}, "post_ln": {2: 1.5, 4: 1.25, 8: None}}
     while missing := [trial for trial in study.missing() if trial.seed == 1]:

@@ -11,7 +11,7 @@ import keras_addnorm.explain.page_file as page_file
 from keras_addnorm import schemes
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.diagnostics import ResidualRow
-from keras_addnorm.explain import ExplainedRun, page, remade_page
+from keras_addnorm.explain import ExplainedRun, explained_schemes, page, remade_page
 
 FOLDER = Path(page_file.__file__).parent / "page"
 
@@ -47,6 +47,54 @@ def test_all_files_are_inside_and_nothing_is_loaded(run):
     assert text.count("</script>") == 2
     assert data_of(text)["note"] == "a note"
     assert "default-src 'none'" in text
+
+
+SAID = re.compile(r'\b(?:say|saying|toSay|known)\(\s*("(?:[^"\\]|\\.)*")')
+TRANSLATED = re.compile(
+    r'^ {4}(?:"((?:[^"\\]|\\.)*)"|(\w+)):\s*\n?\s*"((?:[^"\\]|\\.)*)",$', re.MULTILINE
+)
+STILL = re.compile(r"<\w+([^>]*\bdata-say(?:-label)?\b[^>]*)>([^<]*)")
+
+
+def said_texts():
+    """All that the page says: in its scripts, in its HTML, and of the schemes that it computes."""
+    found = {
+        json.loads(text)
+        for path in FOLDER.glob("*.js")
+        if not path.name.startswith("language")
+        for text in SAID.findall(path.read_text(encoding="utf-8"))
+    }
+    for attributes, text in STILL.findall((FOLDER / "page.html").read_text(encoding="utf-8")):
+        if "data-say-label" in attributes:
+            found.add(re.search(r'aria-label="([^"]*)"', attributes)[1])
+        if re.search(r"data-say(?!-)", attributes):
+            found.add(text)
+    found |= {schemes.get(name).idea for name in explained_schemes()}
+    return found - {"$title"}
+
+
+def test_a_language_is_one_file_and_translates_all_that_is_said():
+    """A text without a translation would stand there in English."""
+    texts = said_texts()
+    assert len(texts) > 200 and "Guide me" in texts and "To translate" in texts
+    files = [path.name for path in FOLDER.glob("language_*.js")]
+    assert files and set(files) < set(page_file._SCRIPTS)
+    for name in files:
+        rows = TRANSLATED.findall((FOLDER / name).read_text(encoding="utf-8"))
+        words = {quoted or bare: translation for quoted, bare, translation in rows}
+        assert len(words) == len(rows)
+        of_ready_page = ("Add & Norm by hand", "All translate English into German, and have")
+        others = {text for text in words if not text.startswith(of_ready_page)}
+        assert others == texts, name
+        for text, translation in words.items():
+            values = (set(re.findall(r"\{\w+\}", each)) for each in (text, translation))
+            assert next(values) == next(values), text
+
+
+def test_chinese_is_written_with_its_own_marks():
+    rows = TRANSLATED.findall((FOLDER / "language_zh.js").read_text(encoding="utf-8"))
+    for _, _, translation in rows:
+        assert not re.search("[\u4e00-\u9fff][,:;?!(]|[,:;?!)][\u4e00-\u9fff]", translation)
 
 
 def test_equal_tokenizers_stand_there_once(run):

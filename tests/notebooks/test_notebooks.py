@@ -12,7 +12,10 @@ import nbformat
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-NAMES = sorted(path.stem for path in (NOTEBOOKS / "src").glob("*.py"))
+ORIGINALS = sorted(path.stem for path in (NOTEBOOKS / "src").glob("*.py"))
+TRANSLATIONS = sorted(path.stem for path in (NOTEBOOKS / "src").glob("*.*.md"))
+NAMES = ORIGINALS + TRANSLATIONS
+WHAT_TO_SEE = {"": "*What to see: ", "zh": "*看点："}
 LARGEST = 400_000  # bytes of a notebook with its outputs
 
 
@@ -41,9 +44,25 @@ def code_cells(notebook):
 
 
 def test_there_are_seven():
-    assert len(NAMES) == 7
-    assert [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == NAMES
-    assert [path.stem for path in sorted((NOTEBOOKS / "solutions").glob("*.py"))] == NAMES
+    assert len(ORIGINALS) == 7
+    assert TRANSLATIONS == ["03_add_and_norm_from_scratch.zh"]
+    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(NAMES)
+    assert [path.stem for path in sorted((NOTEBOOKS / "solutions").glob("*.py"))] == ORIGINALS
+
+
+@pytest.mark.parametrize("name", TRANSLATIONS)
+def test_a_translation_has_the_code_of_its_original_and_its_formulas(name, build):
+    cells, originals = build.read(name).cells, build.read(name.partition(".")[0]).cells
+    assert len(cells) == len(originals)
+    for cell, original in zip(cells, originals, strict=True):
+        assert cell.cell_type == original.cell_type
+        if cell.cell_type == "code":
+            assert cell.source == original.source
+            continue
+        assert cell.source != original.source
+        for pattern in (r"^#+ ", r"^> .*", r"^\*\*\d\.\*\*", r"`[^`]+`", r"^- "):
+            found = (re.findall(pattern, each.source, re.MULTILINE) for each in (cell, original))
+            assert next(found) == next(found), cell.source
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +94,9 @@ def test_a_picture_says_what_to_see(name):
     cells = stored(name)["cells"]
     for cell, following in zip(cells, [*cells[1:], None], strict=True):
         if any("image/png" in output.get("data", {}) for output in cell.get("outputs", ())):
-            assert following is not None and text_of(following).startswith("*What to see: ")
+            assert following is not None and text_of(following).startswith(
+                WHAT_TO_SEE[name.partition(".")[2]]
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,7 +108,7 @@ def test_a_notebook_opens_with_the_installation_and_ends_with_three_exercises(na
     for cell in cells:
         if "check" in cell["metadata"]:
             assert printed(cell).startswith(f"Exercise {cell['metadata']['check']}: not yet. ")
-    solutions = build._read_percent(NOTEBOOKS / "solutions" / f"{name}.py").cells
+    solutions = build._read_percent(NOTEBOOKS / "solutions" / f"{name.partition('.')[0]}.py").cells
     assert [dict(cell.metadata) for cell in solutions] == [{"exercise": n} for n in (1, 2, 3)]
 
 

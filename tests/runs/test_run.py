@@ -15,12 +15,14 @@ from keras_addnorm.decoding import Lexicon
 from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
+from keras_addnorm.runs.compare import compare_in_portions, comparison_table
 from keras_addnorm.runs.evaluate import evaluate, exact_match, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.serving import load_translator
+from keras_addnorm.training import compare_translations
 
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "big": "groß", "small": "klein"}
 
@@ -290,6 +292,46 @@ def test_evaluation_with_several_references(run, corpus, tmp_path):
     other.write_text("one line\n")
     with pytest.raises(UserError, match="has 1 references for the 3 pairs"):
         evaluate(run, "validation[:3]", references=[str(other)])
+
+
+def test_runs_are_compared_on_one_split(run, corpus, tmp_path):
+    """Each is evaluated as alone; the baseline's scores have what sacreBLEU's tests say."""
+    other = RunDirectory(tmp_path / "other")
+    shutil.copytree(run.directory.path, other.path)
+    shutil.copy(run.directory.checkpoints / "epoch-0001.weights.h5", other.averaged_weights)
+    other.manifest.path.unlink()  # Or the run would be damaged.
+    runs = [(run.directory, run.config), (other, run.config)]
+    said = []
+    evaluations, found = compare_in_portions(runs, "test", say=said.append)
+    alone = evaluate(run, "test"), evaluate(load_run(other), "test")
+    assert [one.translations for one in evaluations] == [list(one.translations) for one in alone]
+    assert alone[0].translations != alone[1].translations
+    systems = dict(zip(found.systems, (one.translations for one in alone), strict=True))
+    assert found == compare_translations(systems, alone[0].references)
+    assert [one.score for one in found.bleu] == [one.cased.bleu for one in evaluations]
+    assert comparison_table(found).count(f"\n{other.path} ") == 1
+    assert not run.directory.evaluation.exists() and not other.evaluation.exists()
+
+    compare_in_portions(runs, "test", say=said.append)
+    scores = run.directory.read_scores()["test"]
+    assert scores["compared"] == found.to_dict()
+    assert "compared" not in other.read_scores()["test"]
+
+    shutil.copytree(corpus, changed := tmp_path / "changed")
+    lines = (changed / "test.de").read_text(encoding="utf-8").splitlines()
+    elsewhere = run.config.replace({"data": str(changed)})
+    for text, setting, message in (
+        ("".join(f"{line}\n" for line in [*lines[:4], "blau", *lines[5:]]), {}, "of pair 5 is the"),
+        (None, {"evaluation.bleu_tokenizer": "char"}, "`evaluation.bleu_tokenizer` in all"),
+    ):
+        if text:
+            (changed / "test.de").write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=message):
+            compare_in_portions(
+                [runs[0], (other, elsewhere.replace(setting))], "test", say=said.append
+            )
+    with pytest.raises(UserError, match="compared with itself"):
+        compare_in_portions([runs[0], runs[0]], "test", say=said.append)
 
 
 def test_order_and_number_of_texts_do_not_matter(run, capsys):

@@ -6,7 +6,7 @@ function drawAttention(place, analysis, state) {
   if (trace.kind === "feed_forward") {
     fill(
       place,
-      element("p", { class: "caption" }, "The feed-forward looks at no other piece. Choose an attention on the map to see where its heads look."),
+      element("p", { class: "caption" }, say("The feed-forward looks at no other piece. Choose an attention on the map to see where its heads look.")),
     );
     return;
   }
@@ -19,9 +19,17 @@ function drawAttention(place, analysis, state) {
     element(
       "p",
       { class: "caption" },
-      `${SIDES[side]}, layer ${Number(state.sublayer.split("/")[1]) + 1}, ${SUBLAYERS[trace.kind].toLowerCase()}. Each row is a piece that looks, each column one that is looked at; the stronger the colour, the larger the weight, and the weights of a row add up to 1.${
-        trace.kind === "self_attention" && side === "decoder" ? " What comes later cannot be looked at: it has not been said yet." : ""
-      } Point at a cell, or use the arrow keys, to read it. Nothing makes heads learn different things, and a large weight is no proof that a piece matters.`,
+      sentences(
+        say("{side}, layer {layer}, {sublayer}. Each row is a piece that looks, each column one that is looked at; the stronger the colour, the larger the weight, and the weights of a row add up to 1.", {
+          side: say(SIDES[side]),
+          layer: Number(state.sublayer.split("/")[1]) + 1,
+          sublayer: say(SUBLAYERS[trace.kind]).toLowerCase(),
+        }),
+        trace.kind === "self_attention" && side === "decoder"
+          ? say("What comes later cannot be looked at: it has not been said yet.")
+          : "",
+        say("Point at a cell, or use the arrow keys, to read it. Nothing makes heads learn different things, and a large weight is no proof that a piece matters."),
+      ),
     ),
     element(
       "div",
@@ -31,7 +39,7 @@ function drawAttention(place, analysis, state) {
         return element(
           "figure",
           { class: "head" },
-          element("figcaption", {}, `Head ${head + 1}`),
+          element("figcaption", {}, say("Head {number}", { number: head + 1 })),
           element("div", { class: "scroll" }, heatMap(weights, queries, keys, chosen, head)),
         );
       }),
@@ -79,7 +87,7 @@ function heatMap(weights, queries, keys, chosen, head) {
           style: `--weight:${weight.toFixed(3)}`,
           onmouseenter: () => show(i, j),
         },
-        svg("title", {}, `${queries[i]} looks at ${keys[j]}: ${fixed(weight)}`),
+        svg("title", {}, say("{query} looks at {key}: {weight}", { query: queries[i], key: keys[j], weight: fixed(weight) })),
       ),
     ),
   );
@@ -93,7 +101,7 @@ function heatMap(weights, queries, keys, chosen, head) {
       tabindex: 0,
       "data-focus": `heat-${head}`,
       onkeydown: move,
-      "aria-label": `Head ${head + 1}. ${describeHead(weights, queries, keys)}`,
+      "aria-label": sentences(`${say("Head {number}", { number: head + 1 })}.`, describeHead(weights, queries, keys)),
     },
     note,
     keys.map((key, j) =>
@@ -120,10 +128,9 @@ function heatMap(weights, queries, keys, chosen, head) {
 }
 
 function describeHead(weights, queries, keys) {
-  return weights
-    .map((row, i) => {
-      const best = row.indexOf(Math.max(...row));
-      return `${queries[i]} looks most at ${keys[best]}, ${fixed(row[best])}.`;
-    })
-    .join(" ");
+  const said = weights.map((row, i) => {
+    const best = row.indexOf(Math.max(...row));
+    return say("{query} looks most at {key}, {weight}.", { query: queries[i], key: keys[best], weight: fixed(row[best]) });
+  });
+  return sentences(...said);
 }

@@ -26,7 +26,7 @@ function bars(row, { largest, label, key, before = null, kind = "", marked = nul
       role: "img",
       tabindex: 0,
       "data-focus": `bars-${key}`,
-      "aria-label": `${label}: ${describeRow(row)} Arrow keys go through them.`,
+      "aria-label": say("{label}: {row} Arrow keys go through them.", { label, row: describeRow(row) }),
     },
     cursor,
     marked === null ? null : svg("rect", { class: "mark", x: marked, y: 0, width: 1, height: BAR_HEIGHT }),
@@ -68,7 +68,12 @@ function bars(row, { largest, label, key, before = null, kind = "", marked = nul
 }
 
 function describeRow(row) {
-  return `${row.length} numbers from ${short(Math.min(...row))} to ${short(Math.max(...row))}, root mean square ${short(rootMeanSquare([row]))}.`;
+  return say("{count} numbers from {low} to {high}, root mean square {size}.", {
+    count: row.length,
+    low: short(Math.min(...row)),
+    high: short(Math.max(...row)),
+    size: short(rootMeanSquare([row])),
+  });
 }
 
 function largestOf(rows) {

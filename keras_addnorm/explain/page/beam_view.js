@@ -1,9 +1,11 @@
 // The beam: the hypotheses that were looked at, step by step, as a tree.
 
+const NODE_STATES = { kept: toSay("kept"), finished: toSay("finished"), dropped: toSay("dropped") };
+
 function drawBeam(place, analysis, state, chooseBeams) {
   const { hypotheses, steps } = analysis.beam(state.numBeams);
   const { model } = analysis;
-  const text = (ids) => model.target.decode(ids) || "(nothing)";
+  const text = (ids) => model.target.decode(ids) || say("(nothing)");
   const options = [1, 2, 3, 4, 5].map((count) =>
     element("option", { value: count, selected: count === state.numBeams }, count),
   );
@@ -15,17 +17,22 @@ function drawBeam(place, analysis, state, chooseBeams) {
       element(
         "label",
         {},
-        "Beams ",
+        say("Beams"),
+        " ",
         element("select", { "data-focus": "beams", onchange: (event) => chooseBeams(Number(event.target.value)) }, options),
       ),
+      " ",
       state.numBeams === 1
-        ? " Greedy search: at each step the most probable piece is taken."
-        : ` Beam search follows ${state.numBeams} beginnings of the translation at once. At each step it looks at the ${2 * state.numBeams} best continuations; the ${state.numBeams} best that do not end go on, pale ones are given up.`,
+        ? say("Greedy search: at each step the most probable piece is taken.")
+        : say("Beam search follows {count} beginnings of the translation at once. At each step it looks at the {twice} best continuations; the {count} best that do not end go on, pale ones are given up.", {
+            count: state.numBeams,
+            twice: 2 * state.numBeams,
+          }),
     ),
     element(
       "p",
       { class: "caption" },
-      "The number in a box is the logarithm of the probability of all up to there: 0 is certain, −0.7 one in two, −2.3 one in ten.",
+      say("The number in a box is the logarithm of the probability of all up to there: 0 is certain, −0.7 one in two, −2.3 one in ten."),
     ),
     element("div", { class: "scroll" }, beamTree(model, steps, hypotheses)),
     element("p", { class: "caption" }, scoreWords(model.length_penalty)),
@@ -45,9 +52,12 @@ function drawBeam(place, analysis, state, chooseBeams) {
 }
 
 function scoreWords({ name, alpha }) {
-  if (!alpha) return "The finished translations, by this logarithm:";
+  if (!alpha) return say("The finished translations, by this logarithm:");
   const divisor = name === "gnmt" ? "(5 + n) / 6" : "n";
-  return `The finished translations, by their score: this logarithm, divided by a power (${short(alpha)}) of ${divisor} for n pieces, so that short ones have no advantage.`;
+  return say("The finished translations, by their score: this logarithm, divided by a power ({power}) of {divisor} for n pieces, so that short ones have no advantage.", {
+    power: short(alpha),
+    divisor,
+  });
 }
 
 function beamTree(model, steps, hypotheses) {
@@ -78,7 +88,16 @@ function beamTree(model, steps, hypotheses) {
       svg("rect", { x: -4, y: -11, width: 86, height: 22, rx: 5 }),
       svg("text", { x: 1, y: 4 }, cut(model.target.label(node.token))),
       svg("text", { class: "sum", x: 78, y: 4, "text-anchor": "end" }, fixed(node.sum, 1)),
-      svg("title", {}, `${model.target.label(node.token)}: log-probability ${fixed(node.logP)}, in all ${fixed(node.sum)}, ${node.state}`),
+      svg(
+        "title",
+        {},
+        say("{piece}: log-probability {own}, in all {sum}, {state}", {
+          piece: model.target.label(node.token),
+          own: fixed(node.logP),
+          sum: fixed(node.sum),
+          state: say(NODE_STATES[node.state]),
+        }),
+      ),
     ),
   );
   return svg(
@@ -91,20 +110,19 @@ function beamTree(model, steps, hypotheses) {
       role: "img",
       tabindex: 0,
       "data-focus": "tree",
-      "aria-label": `Tree of the beam, ${steps.length} steps. ${describeBeam(model, steps)}`,
+      "aria-label": sentences(say("Tree of the beam, {count} steps.", { count: steps.length }), describeBeam(model, steps)),
     },
-    svg("g", { class: "node root", transform: `translate(${x(null)} ${y(null)})` }, svg("rect", { x: -4, y: -11, width: 70, height: 22, rx: 5 }), svg("text", { x: 1, y: 4 }, "(start)")),
+    svg("g", { class: "node root", transform: `translate(${x(null)} ${y(null)})` }, svg("rect", { x: -4, y: -11, width: 70, height: 22, rx: 5 }), svg("text", { x: 1, y: 4 }, say("(start)"))),
     edges,
     labels,
   );
 }
 
 function describeBeam(model, steps) {
-  return steps
-    .map((candidates, index) => {
-      const kept = candidates.filter((node) => node.state !== "dropped");
-      const named = kept.map((node) => `${model.target.label(node.token)} (${node.state})`);
-      return `Step ${index + 1}: ${named.join(", ") || "none"}.`;
-    })
-    .join(" ");
+  const said = steps.map((candidates, index) => {
+    const kept = candidates.filter((node) => node.state !== "dropped");
+    const named = kept.map((node) => `${model.target.label(node.token)} (${say(NODE_STATES[node.state])})`);
+    return say("Step {number}: {pieces}.", { number: index + 1, pieces: named.join(", ") || say("none") });
+  });
+  return sentences(...said);
 }

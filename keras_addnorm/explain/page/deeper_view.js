@@ -8,13 +8,13 @@ const DEEPER_ROWS = 16;
 const DEEPER_SCHEMES = [
   { name: "Post-LN", hasBoth: true, next: (x, f) => unitNorm(plus(x, f(x))) },
   { name: "Pre-LN", hasBoth: true, next: (x, f) => plus(x, f(unitNorm(x))) },
-  { name: "no norm", hasBoth: false, next: (x, f) => plus(x, f(x)) },
-  { name: "no add", hasBoth: false, next: (x, f) => unitNorm(f(x)) },
+  { name: toSay("no norm"), hasBoth: false, next: (x, f) => plus(x, f(x)) },
+  { name: toSay("no add"), hasBoth: false, next: (x, f) => unitNorm(f(x)) },
 ];
 
 const DEEPER_CHARTS = [
-  { key: "size", title: "Size of the stream", unit: "root mean square of its numbers, after each sublayer" },
-  { key: "left", title: "What is left of x", unit: "cosine between the stream here and x at the bottom: 1 all, 0 nothing" },
+  { key: "size", title: toSay("Size of the stream"), unit: toSay("root mean square of its numbers, after each sublayer") },
+  { key: "left", title: toSay("What is left of x"), unit: toSay("cosine between the stream here and x at the bottom: 1 all, 0 nothing") },
 ];
 
 function unitNorm(row) {
@@ -78,14 +78,15 @@ function drawDeeper(place, state, change) {
       element(
         "label",
         { class: "slider" },
-        "Sublayers ",
+        say("Sublayers"),
+        " ",
         element("input", {
           type: "range",
           min: 2,
           max: MOST_DEPTH,
           value: depth,
           "data-focus": "deeper-slider",
-          "aria-valuetext": `${depth} sublayers`,
+          "aria-valuetext": say("{count} sublayers", { count: depth }),
           oninput: (event) => change(Number(event.target.value)),
         }),
         element("output", { id: "deeper-depth" }, depth),
@@ -101,20 +102,22 @@ function deeperChart({ key, title, unit }, depth) {
   const { width, height, left, right, bottom } = chartBox();
   const x = (i) => left + (i / depth) * (width - left - right);
   const y = (value) => 8 + (1 - scale.at(value)) * (height - bottom - 8);
-  const ends = drawn.map(({ name, values }) => ({ name, x: x(depth), y: y(values[depth]) }));
-  const said = drawn.map(({ name, values }) => `${name}: ${short(values[depth])} after ${depth} sublayers.`).join(" ");
+  const ends = drawn.map(({ name, values }) => ({ name: say(name), x: x(depth), y: y(values[depth]) }));
+  const said = drawn.map(({ name, values }) =>
+    say("{name}: {value} after {count} sublayers.", { name: say(name), value: short(values[depth]), count: depth }),
+  );
   const path = (values) => `M${values.map((value, i) => `${x(i).toFixed(1)} ${y(value).toFixed(1)}`).join("L")}`;
   return element(
     "figure",
     { class: "chart", "data-key": `deeper-${key}` },
-    element("figcaption", {}, element("b", {}, title), element("span", {}, scale.isLogarithmic ? `${unit}; logarithmic` : unit)),
+    chartCaption(title, unit, scale),
     svg(
       "svg",
-      { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "data-focus": `deeper-${key}`, "aria-label": `${title} by depth, random weights. ${said}` },
+      { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "data-focus": `deeper-${key}`, "aria-label": sentences(say("{title} by depth, random weights.", { title: say(title) }), ...said) },
       gridOf(scale, y),
-      svg("text", { class: "tick", x: left + (width - left - right) / 2, y: height - 8, "text-anchor": "middle" }, `from the bottom to sublayer ${depth} →`),
+      svg("text", { class: "tick", x: left + (width - left - right) / 2, y: height - 8, "text-anchor": "middle" }, say("from the bottom to sublayer {depth} →", { depth })),
       drawn.map(({ name, hasBoth, values }) =>
-        svg("path", { class: `line ${hasBoth ? "both" : "without"}`, d: path(values) }, svg("title", {}, name)),
+        svg("path", { class: `line ${hasBoth ? "both" : "without"}`, d: path(values) }, svg("title", {}, say(name))),
       ),
       endLabels(ends),
     ),

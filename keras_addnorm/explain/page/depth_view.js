@@ -14,7 +14,7 @@ function drawDepth(place, models, liveOf, state, change) {
     steps.length ? depthControls(state, steps, index, isRecorded, change) : null,
     element(
       "div",
-      { class: "legend", role: "group", "aria-label": "The lines" },
+      { class: "legend", role: "group", "aria-label": say("The lines") },
       series.map(({ model, isChosen }) =>
         element(
           "button",
@@ -40,7 +40,7 @@ function drawDepth(place, models, liveOf, state, change) {
       // Of one sentence there are no gradients: those at the end of the training stand there.
       CHARTS.map((chart) =>
         chart.key === "gradient_norm" && !isRecorded
-          ? depthChart({ ...chart, unit: `${chart.unit}, at the end of the training` }, recorded, null)
+          ? depthChart({ ...chart, unit: toSay("length of the loss's gradient at the stream, at the end of the training") }, recorded, null)
           : depthChart(chart, series, isRecorded ? models : null),
       ),
     ),
@@ -68,13 +68,14 @@ function depthControls(state, steps, index, isRecorded, change) {
   return element(
     "fieldset",
     { class: "controls" },
-    element("legend", {}, "What is measured"),
-    radio(false, "this sentence, trained model"),
-    radio(true, "the recorded training"),
+    element("legend", {}, say("What is measured")),
+    radio(false, say("this sentence, trained model")),
+    radio(true, say("the recorded training")),
     element(
       "label",
       { class: "slider" },
-      "Update ",
+      say("Update"),
+      " ",
       element("input", {
         type: "range",
         min: 0,
@@ -82,11 +83,11 @@ function depthControls(state, steps, index, isRecorded, change) {
         value: index,
         id: "step",
         "data-focus": "step-slider",
-        "aria-valuetext": `update ${steps[index]}`,
+        "aria-valuetext": say("update {number}", { number: steps[index] }),
         oninput: (event) => change({ isRecorded: true, stepIndex: Number(event.target.value) }),
       }),
-      element("output", { id: "step-label", for: "step" }, steps[index].toLocaleString("en")),
-      element("span", { class: "aside" }, `of ${steps.at(-1).toLocaleString("en")}`),
+      element("output", { id: "step-label", for: "step" }, wholeNumber(steps[index])),
+      element("span", { class: "aside" }, say("of {count}", { count: wholeNumber(steps.at(-1)) })),
     ),
   );
 }
@@ -111,8 +112,8 @@ function recordedSeries({ log }, step) {
 function depthChart({ key, title, unit }, series, recordedModels) {
   const drawn = series.filter(({ values }) => values && valuesOf(values, key).length);
   if (!drawn.length) {
-    const why = key === "gradient_norm" ? "Only a recorded training has gradients." : "Nothing is recorded at this update.";
-    return element("figure", { class: "chart", "data-key": key }, element("figcaption", {}, element("b", {}, title), element("span", {}, unit)), element("p", { class: "empty" }, why));
+    const why = key === "gradient_norm" ? say("Only a recorded training has gradients.") : say("Nothing is recorded at this update.");
+    return element("figure", { class: "chart", "data-key": key }, chartCaption(title, unit, {}), element("p", { class: "empty" }, why));
   }
   // One scale for all steps of a training, so that growth can be seen.
   const range = recordedModels
@@ -153,7 +154,7 @@ function depthChart({ key, title, unit }, series, recordedModels) {
   return element(
     "figure",
     { class: "chart", "data-key": key },
-    element("figcaption", {}, element("b", {}, title), element("span", {}, scale.isLogarithmic ? `${unit}; logarithmic` : unit)),
+    chartCaption(title, unit, scale),
     svg(
       "svg",
       {
@@ -161,12 +162,15 @@ function depthChart({ key, title, unit }, series, recordedModels) {
         role: "img",
         tabindex: 0,
         "data-focus": `chart-${key}`,
-        "aria-label": `${title} by depth. ${drawn.map(({ model, values }) => describeLine(model, values, key)).join(" ")}`,
+        "aria-label": sentences(
+          say("{title} by depth.", { title: say(title) }),
+          ...drawn.map(({ model, values }) => describeLine(model, values, key)),
+        ),
       },
       gridOf(scale, y),
       svg("path", { class: "grid middle", d: `M${left + half + gap / 2} 8V${height - bottom}` }),
-      label("encoder →", left + half / 2),
-      label("decoder →", left + half + gap + half / 2),
+      label(say("encoder →"), left + half / 2),
+      label(say("decoder →"), left + half + gap + half / 2),
       chosenLast.map(({ model, values, isChosen }) =>
         svg("path", { class: `line${isChosen ? " chosen" : ""}`, "data-model": model.name, d: pathOf(values) }, svg("title", {}, model.name)),
       ),
@@ -192,6 +196,11 @@ function depthChart({ key, title, unit }, series, recordedModels) {
 function chartBox() {
   const width = window.innerWidth < 640 ? 370 : 520;
   return { width, height: 230, left: 50, right: 96, bottom: 26, gap: 18 };
+}
+
+function chartCaption(title, unit, scale) {
+  const words = scale.isLogarithmic ? say("{unit}; logarithmic", { unit: say(unit) }) : say(unit);
+  return element("figcaption", {}, element("b", {}, say(title)), element("span", {}, words));
 }
 
 function gridOf(scale, y) {
@@ -235,7 +244,12 @@ function valuesOf(values, key) {
 
 function describeLine(model, values, key) {
   const found = valuesOf(values, key);
-  return `${model.name}: from ${short(found[0])} to ${short(found[found.length - 1])}, largest ${short(Math.max(...found))}.`;
+  return say("{name}: from {first} to {last}, largest {largest}.", {
+    name: model.name,
+    first: short(found[0]),
+    last: short(found[found.length - 1]),
+    largest: short(Math.max(...found)),
+  });
 }
 
 const MOST_POWERS = 5;

@@ -2,15 +2,15 @@
 
 function drawPieces(place, analysis, state, choose) {
   const sides = [
-    ["encoder", "The encoder reads", analysis.sourceLabels, analysis.sourceIds],
-    ["decoder", "The decoder has said", analysis.targetLabels, analysis.targetIds],
+    ["encoder", say("The encoder reads"), analysis.sourceLabels, analysis.sourceIds],
+    ["decoder", say("The decoder has said"), analysis.targetLabels, analysis.targetIds],
   ];
   fill(
     place,
     sides.map(([side, title, labels, ids]) =>
       element(
         "div",
-        { class: "pieces", role: "group", "aria-label": `${title}: pieces` },
+        { class: "pieces", role: "group", "aria-label": say("{title}: pieces", { title }) },
         element("h3", {}, title),
         element(
           "div",
@@ -24,7 +24,7 @@ function drawPieces(place, analysis, state, choose) {
                 class: "chip",
                 "aria-pressed": isChosen,
                 "data-focus": `piece-${side}-${index}`,
-                title: `piece number ${ids[index]} of the vocabulary, position ${index}`,
+                title: say("piece number {id} of the vocabulary, position {index}", { id: ids[index], index }),
                 onclick: () => choose(side, index),
               },
               element("span", { class: "piece" }, label),
@@ -46,20 +46,27 @@ function drawEmbedding(place, analysis, state) {
   const ids = side === "encoder" ? analysis.sourceIds : analysis.targetIds;
   const scale = analysis.model[side].embedding.scale;
   const rows = [
-    { name: "Embedding", of: `row ${ids[position]} of the table, × ${short(scale)}`, row: parts.token, kind: "" },
-    parts.position && { name: "Position", of: `pattern of place ${position}, from 0`, row: parts.position, kind: "" },
-    { name: "x", of: parts.position ? "their sum: the stream begins" : "the stream begins", row: parts.sum, kind: "stream" },
+    { name: say("Embedding"), of: say("row {id} of the table, × {scale}", { id: ids[position], scale: short(scale) }), row: parts.token, kind: "" },
+    parts.position && { name: say("Position"), of: say("pattern of place {position}, from 0", { position }), row: parts.position, kind: "" },
+    { name: "x", of: parts.position ? say("their sum: the stream begins") : say("the stream begins"), row: parts.sum, kind: "stream" },
   ].filter(Boolean);
   const largest = largestOf(rows.map(({ row }) => row));
   fill(
     place,
-    element("p", { class: "caption" }, "The piece ", element("b", { class: "piece" }, labels[position]), ` as ${parts.sum.length} numbers: bars up are positive, bars down negative. Point at a bar, or use the arrow keys, to read its number. rms, the root mean square, is the size of a typical one.`),
+    element(
+      "p",
+      { class: "caption" },
+      saying("The piece {piece} as {count} numbers: bars up are positive, bars down negative. Point at a bar, or use the arrow keys, to read its number. rms, the root mean square, is the size of a typical one.", {
+        piece: element("b", { class: "piece" }, labels[position]),
+        count: parts.sum.length,
+      }),
+    ),
     rows.map(({ name, of, row, kind }, index) =>
       element(
         "div",
         { class: "vector" },
         element("div", { class: "operation" }, element("b", {}, name), element("span", { class: "aside" }, of)),
-        bars(row, { largest, label: `${name} of ${labels[position]}`, key: `embedding-${index}`, kind }),
+        bars(row, { largest, label: say("{name} of {piece}", { name, piece: labels[position] }), key: `embedding-${index}`, kind }),
         element("div", { class: "measure" }, element("span", {}, "rms ", element("b", {}, short(rootMeanSquare([row]))))),
       ),
     ),

@@ -49,7 +49,7 @@ function formulaLine(sublayer) {
 function formulaTerms(sublayer, onPoint) {
   return element(
     "div",
-    { class: "formula terms", role: "group", "aria-label": `Formula: ${formulaText(sublayer)}` },
+    { class: "formula terms", role: "group", "aria-label": say("Formula: {formula}", { formula: formulaText(sublayer) }) },
     formulaOf(sublayer).map(({ symbol, tensor }, index) =>
       tensor
         ? element(

@@ -40,7 +40,7 @@ class Analysis {
     this.traces = { encoder: trace, decoder: decoded.trace };
     this.translation = model.target.decode(found);
     this.sourceLabels = this.sourceIds.map((id) => model.source.label(id));
-    this.targetLabels = this.targetIds.map((id, i) => (i === 0 ? "(start)" : model.target.label(id)));
+    this.targetLabels = this.targetIds.map((id, i) => (i === 0 ? say("(start)") : model.target.label(id)));
     this.statistics = Object.fromEntries(
       Object.entries(this.traces).map(([side, { sublayers }]) => [
         side,
@@ -177,8 +177,8 @@ function drawExamples() {
   );
   const reference = referenceOf(state.text);
   byId("reference").textContent = reference
-    ? `It should say: ${reference}`
-    : "These models are small: they know sentences of the kind that they have learned, like those above. Change a name or a number in one of them; of other sentences they make nonsense.";
+    ? say("It should say: {reference}", { reference })
+    : say("These models are small: they know sentences of the kind that they have learned, like those above. Change a name or a number in one of them; of other sentences they make nonsense.");
 }
 
 function referenceOf(text) {
@@ -209,15 +209,15 @@ function drawSchemes() {
         }),
         element("span", { class: "card-name" }, model.name),
         formulaLine(sublayers[sublayers.length - 1]),
-        element("span", { class: "aside idea" }, model.idea),
-        element("span", { class: "translation" }, analysis ? analysis.translation || "(nothing)" : "…"),
+        element("span", { class: "aside idea" }, say(model.idea)),
+        element("span", { class: "translation" }, analysis ? analysis.translation || say("(nothing)") : "…"),
         element(
           "span",
           { class: "aside verdict" },
           analysis && reference
-            ? element("span", {}, analysis.translation === reference ? "✓ what it should say" : "✗ not what it should say")
+            ? element("span", {}, analysis.translation === reference ? say("✓ what it should say") : say("✗ not what it should say"))
             : null,
-          model.validation_loss === null ? null : element("span", {}, `validation loss ${lossWords(model)}`),
+          model.validation_loss === null ? null : element("span", {}, say("validation loss {loss}", { loss: lossWords(model) })),
         ),
       );
     }),
@@ -251,7 +251,6 @@ byId("text").addEventListener("input", (event) => {
   waiting = setTimeout(() => change({ text: event.target.value }), 200);
 });
 byId("text").value = state.text;
-byId("note").textContent = data.note;
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && state.tourStep !== null) goTour(null);
 });
@@ -261,8 +260,19 @@ function goToAddress() {
   if (at >= 0) goTour(at);
 }
 window.addEventListener("hashchange", goToAddress);
-drawDeeperSection();
-draw();
+function chooseLanguage(chosen) {
+  language = chosen;
+  analyses.clear(); // Labels of pieces are words, too.
+  sayStillTexts();
+  byId("note").textContent = say(data.note);
+  drawLanguages(byId("languages"), (key) => {
+    chooseLanguage(key);
+    keepLanguage();
+  });
+  drawDeeperSection();
+  draw();
+}
+chooseLanguage(preferredLanguage());
 goToAddress();
 
 // For the console, and for tests.

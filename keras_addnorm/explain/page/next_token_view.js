@@ -24,12 +24,18 @@ function drawNextToken(place, analysis, state, choose) {
     element(
       "div",
       { class: "figure-head" },
-      element("p", { class: "caption" }, "What comes after ", element("b", { class: "piece" }, said), "? The probability of each piece; the coloured one was taken:"),
-      element("div", { class: "steps" }, step(-1, "One piece less", "←"), step(1, "One piece more", "→")),
+      element(
+        "p",
+        { class: "caption" },
+        saying("What comes after {piece}? The probability of each piece; the coloured one was taken:", {
+          piece: element("b", { class: "piece" }, said),
+        }),
+      ),
+      element("div", { class: "steps" }, step(-1, say("One piece less"), "←"), step(1, say("One piece more"), "→")),
     ),
     element(
       "ol",
-      { class: "next", "aria-label": "The ten most probable pieces" },
+      { class: "next", "aria-label": say("The ten most probable pieces") },
       ranked.map(([share, id]) =>
         element(
           "li",

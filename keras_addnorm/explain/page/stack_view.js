@@ -9,10 +9,11 @@ function drawStacks(place, analysis, state, choose) {
     element("span", { class: "ribbon", style: `--width:${(3 + 19 * Math.min(1, size / largest)).toFixed(1)}px` });
   fill(
     place,
-    Object.entries(SIDES).map(([side, title]) => {
+    Object.entries(SIDES).map(([side, name]) => {
+      const title = say(name);
       const trace = analysis.traces[side];
       const start = rootMeanSquare(trace.embeddings.map((each) => each.sum));
-      const floors = [element("li", { class: "floor ground" }, ribbon(start), element("span", {}, "embedding + position"))];
+      const floors = [element("li", { class: "floor ground" }, ribbon(start), element("span", {}, say("embedding + position")))];
       trace.sublayers.forEach((sublayer, index) => {
         const numbers = analysis.statistics[side][index];
         const layer = Number(sublayer.name.split("/")[1]);
@@ -21,7 +22,7 @@ function drawStacks(place, analysis, state, choose) {
         floors.push(
           element(
             "li",
-            { class: `floor${isFirst ? " first" : ""}`, "data-layer": isFirst ? `layer ${layer + 1}` : null },
+            { class: `floor${isFirst ? " first" : ""}`, "data-layer": isFirst ? say("layer {number}", { number: layer + 1 }) : null },
             ribbon(numbers.merged_rms),
             element(
               "button",
@@ -29,12 +30,18 @@ function drawStacks(place, analysis, state, choose) {
                 type: "button",
                 class: "box",
                 "aria-pressed": isChosen,
-                "aria-label": `${title}, layer ${layer + 1}, ${SUBLAYERS[sublayer.kind]}: F over x ${short(numbers.residual_ratio)}, stream ${short(numbers.merged_rms)}`,
+                "aria-label": say("{side}, layer {layer}, {sublayer}: F over x {ratio}, stream {size}", {
+                  side: title,
+                  layer: layer + 1,
+                  sublayer: say(SUBLAYERS[sublayer.kind]),
+                  ratio: short(numbers.residual_ratio),
+                  size: short(numbers.merged_rms),
+                }),
                 "data-focus": `box-${sublayer.name}`,
                 "data-sublayer": sublayer.name,
                 onclick: () => choose(sublayer.name),
               },
-              SUBLAYERS[sublayer.kind],
+              say(SUBLAYERS[sublayer.kind]),
               element("span", { class: "loudness", style: `--share:${Math.min(1, numbers.residual_ratio / 2).toFixed(3)}` }),
             ),
           ),
@@ -42,16 +49,16 @@ function drawStacks(place, analysis, state, choose) {
       });
       if (analysis.model[side].stack.final_norm) {
         const out = rootMeanSquare(trace.output);
-        floors.push(element("li", { class: "floor ground" }, ribbon(out), element("span", {}, "final norm")));
+        floors.push(element("li", { class: "floor ground" }, ribbon(out), element("span", {}, say("final norm"))));
       }
       floors.push(
-        element("li", { class: "floor ground" }, element("span", { class: "ribbon end" }), element("span", {}, side === "encoder" ? "to the decoder" : "next piece")),
+        element("li", { class: "floor ground" }, element("span", { class: "ribbon end" }), element("span", {}, side === "encoder" ? say("to the decoder") : say("next piece"))),
       );
       return element(
         "div",
         { class: "stack" },
         element("h3", {}, title),
-        element("ol", { class: "floors", "aria-label": `${title}, from the embedding up` }, floors),
+        element("ol", { class: "floors", "aria-label": say("{side}, from the embedding up", { side: title }) }, floors),
       );
     }),
   );

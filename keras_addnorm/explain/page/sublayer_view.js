@@ -8,7 +8,7 @@ function drawSublayer(place, analysis, state, choose, chooseChannel) {
   const rowOfTensor = (tensor) => trace.tensors[tensor][position];
   const largest = largestOf(Object.keys(trace.tensors).map(rowOfTensor));
   const rows = [
-    { tensor: "x", words: STREAM_WORDS, kind: "stream", symbol: "x" },
+    { tensor: "x", words: streamWords(), kind: "stream", symbol: "x" },
     ...trace.steps.map((step) => ({
       tensor: step.makes,
       step,
@@ -46,11 +46,11 @@ function drawSublayer(place, analysis, state, choose, chooseChannel) {
       element(
         "div",
         {},
-        element("p", { class: "eyebrow" }, `${SIDES[side]} · layer ${Number(layer) + 1}`),
-        element("h3", {}, SUBLAYERS[trace.kind], " and its Add & Norm"),
-        element("p", { class: "caption" }, "at the piece ", element("b", { class: "piece" }, labels[position])),
+        element("p", { class: "eyebrow" }, say("{side} · layer {layer}", { side: say(SIDES[side]), layer: Number(layer) + 1 })),
+        element("h3", {}, say("{sublayer} and its Add & Norm", { sublayer: say(SUBLAYERS[trace.kind]) })),
+        element("p", { class: "caption" }, saying("at the piece {piece}", { piece: element("b", { class: "piece" }, labels[position]) })),
       ),
-      element("div", { class: "steps" }, step(-1, "The previous sublayer", "←"), step(1, "The next sublayer", "→")),
+      element("div", { class: "steps" }, step(-1, say("The previous sublayer"), "←"), step(1, say("The next sublayer"), "→")),
     ),
     element(
       "div",
@@ -91,7 +91,7 @@ function drawSublayer(place, analysis, state, choose, chooseChannel) {
       ),
       byHand(rows, trace, rowOfTensor, state, chooseChannel),
     ),
-    lanes.includes("none") ? element("p", { class: "warning" }, "There is no skip: what F does not pass on is gone.") : null,
+    lanes.includes("none") ? element("p", { class: "warning" }, say("There is no skip: what F does not pass on is gone.")) : null,
     trace.kind === "feed_forward" ? hiddenUnits(trace, position) : null,
     allNumbers(rows, rowOfTensor, state),
   );
@@ -149,10 +149,10 @@ function hiddenUnits(trace, position) {
     element(
       "div",
       { class: "operation" },
-      element("b", {}, "Inside F"),
-      element("span", { class: "aside" }, `${hidden.length} hidden units, ${active} above zero`),
+      element("b", {}, say("Inside F")),
+      element("span", { class: "aside" }, say("{count} hidden units, {active} above zero", { count: hidden.length, active })),
     ),
-    bars(hidden, { largest: largestOf([hidden]), label: "Hidden units of the feed-forward", key: "hidden" }),
+    bars(hidden, { largest: largestOf([hidden]), label: say("Hidden units of the feed-forward"), key: "hidden" }),
     element("div", { class: "measure" }, element("span", {}, trace.sublayer.activation)),
   );
 }
@@ -162,7 +162,7 @@ function allNumbers(rows, rowOfTensor, state) {
     element(
       "table",
       {},
-      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "channel"), rows.map(({ symbol }) => element("th", { scope: "col" }, symbol)))),
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, say("channel")), rows.map(({ symbol }) => element("th", { scope: "col" }, symbol)))),
       element(
         "tbody",
         {},
@@ -176,7 +176,7 @@ function allNumbers(rows, rowOfTensor, state) {
         ),
       ),
     );
-  const box = element("div", { class: "scroll numbers", tabindex: 0, role: "region", "aria-label": "All numbers of this sublayer" });
+  const box = element("div", { class: "scroll numbers", tabindex: 0, role: "region", "aria-label": say("All numbers of this sublayer") });
   const details = element(
     "details",
     {
@@ -186,7 +186,7 @@ function allNumbers(rows, rowOfTensor, state) {
         box.replaceChildren(...(details.open ? [table()] : []));
       },
     },
-    element("summary", { "data-focus": "all-numbers" }, "All numbers"),
+    element("summary", { "data-focus": "all-numbers" }, say("All numbers")),
     box,
   );
   if (state.numbersAreOpen) box.append(table());
@@ -194,8 +194,9 @@ function allNumbers(rows, rowOfTensor, state) {
 }
 
 // The numbers beside the bars, in words.
-const READING =
-  "rms: root mean square, the size of a typical number. ‖F‖/‖x‖: the length of F(x) over that of x. μ and σ: mean and standard deviation of what the norm reads. cos(x, y): 1 if y points where x points, 0 if they have nothing in common.";
+const READING = toSay(
+  "rms: root mean square, the size of a typical number. ‖F‖/‖x‖: the length of F(x) over that of x. μ and σ: mean and standard deviation of what the norm reads. cos(x, y): 1 if y points where x points, 0 if they have nothing in common.",
+);
 
 // One of the numbers, worked out step by step.
 function byHand(rows, trace, rowOfTensor, state, choose) {
@@ -205,22 +206,22 @@ function byHand(rows, trace, rowOfTensor, state, choose) {
   return element(
     "div",
     { class: "by-hand" },
-    element("p", { class: "caption" }, READING),
+    element("p", { class: "caption" }, say(READING)),
     element(
       "label",
       { class: "slider" },
-      element("b", {}, "By hand"),
-      " number ",
+      element("b", {}, say("By hand")),
+      ` ${say("number")} `,
       element("input", {
         type: "range",
         min: 1,
         max: count,
         value: at + 1,
         "data-focus": "channel",
-        "aria-valuetext": `number ${at + 1} of ${count}`,
+        "aria-valuetext": say("number {number} of {count}", { number: at + 1, count }),
         oninput: (event) => choose(Number(event.target.value) - 1),
       }),
-      element("output", {}, `${at + 1} of ${count}`),
+      element("output", {}, say("{number} of {count}", { number: at + 1, count })),
     ),
     element(
       "ol",
@@ -255,7 +256,10 @@ function worked(step, trace, valueOf, rowOfTensor, at) {
   };
   return {
     norm: () => norms[part.kind]?.() ?? result,
-    sublayer: () => `${result}, from all numbers of ${trace.kind === "feed_forward" ? "this piece" : "all pieces that it looks at"}`,
+    sublayer: () =>
+      trace.kind === "feed_forward"
+        ? say("{result}, from all numbers of this piece", { result })
+        : say("{result}, from all numbers of all pieces that it looks at", { result }),
     scale: () => `${fixed(step.number ?? (part.shape.length ? part.data[at] : part.data[0]))} × ${bracketed(first)} = ${result}`,
     gate: () => `${fixed(1 - silu(part.data[0]))} × ${bracketed(first)} = ${result}`,
     add: () => `${fixed(first)} ${signed(second)} = ${result}`,

@@ -105,9 +105,9 @@ class Tokenizer {
 
   // What a reader sees of a piece.
   label(id) {
-    if (id === this.end_id) return "(end)";
-    if (id === this.start_id || id === this.pad_id) return "(start)";
-    if (id === this.unknown_id) return "(unknown)";
+    if (id === this.end_id) return say("(end)");
+    if (id === this.start_id || id === this.pad_id) return say("(start)");
+    if (id === this.unknown_id) return say("(unknown)");
     return this.pieces[id][0].replaceAll(SPACE_MARK, "\u00b7");
   }
 }

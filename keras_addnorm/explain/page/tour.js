@@ -14,20 +14,22 @@ const TRAINED = { isRecorded: false };
 
 const TOUR = [
   {
-    title: "The question",
+    title: toSay("The question"),
     text: ({ models }) => [
-      "A Transformer is a stack of sublayers, attentions and feed-forwards. Around each of them stand two small operations, drawn as one box: Add & Norm. Why add? Why norm?",
-      models.length > 1 ? `Here run ${models.length} small models, each with a choice of its own.` : "Here runs a small model.",
-      "The guide goes to an answer step by step; its numbers are computed in this page, or were recorded while the models learned.",
+      say("A Transformer is a stack of sublayers, attentions and feed-forwards. Around each of them stand two small operations, drawn as one box: Add & Norm. Why add? Why norm?"),
+      models.length > 1 ? say("Here run {count} small models, each with a choice of its own.", { count: models.length }) : say("Here runs a small model."),
+      say("The guide goes to an answer step by step; its numbers are computed in this page, or were recorded while the models learned."),
     ],
     show: ["#sentence-section"],
     scheme: WITH_BOTH,
   },
   {
-    title: "A piece is a vector, and the vector is a stream",
+    title: toSay("A piece is a vector, and the vector is a stream"),
     text: ({ model }) => [
-      `The sentence is split into pieces: words, or parts of words. Each becomes a row of ${model.hidden_dim} numbers: its embedding, plus a pattern that says at which place it stands.`,
-      "This row is x, the residual stream. It runs from the bottom of the model to the top, and every sublayer reads it and writes to it. Choose a piece and look at it.",
+      say("The sentence is split into pieces: words, or parts of words. Each becomes a row of {count} numbers: its embedding, plus a pattern that says at which place it stands.", {
+        count: model.hidden_dim,
+      }),
+      say("This row is x, the residual stream. It runs from the bottom of the model to the top, and every sublayer reads it and writes to it. Choose a piece and look at it."),
     ],
     show: ["#embedding-section", "#embedding"],
     scheme: WITH_BOTH,
@@ -35,10 +37,12 @@ const TOUR = [
     first: true,
   },
   {
-    title: "F(x) is a difference",
+    title: toSay("F(x) is a difference"),
     text: ({ branchShare }) => [
-      "The sublayer reads x and computes F(x), the coloured bars. That is not a new vector: it is what has to change in x. If x is “bank”, half money and half river, and the sentence speaks of withdrawing money, F(x) is a little more money and a little less river.",
-      known`Here F(x) is ${branchShare} times as long as x.`,
+      say("The sublayer reads x and computes F(x), the coloured bars. That is not a new vector: it is what has to change in x. If x is “bank”, half money and half river, and the sentence speaks of withdrawing money, F(x) is a little more money and a little less river."),
+      known("Here F(x) is {share} times as long as x.", {
+        share: branchShare,
+      }),
     ],
     show: FIGURE,
     scheme: WITH_BOTH,
@@ -46,10 +50,12 @@ const TOUR = [
     point: "sublayer",
   },
   {
-    title: "Add",
+    title: toSay("Add"),
     text: ({ keptHere }) => [
-      "Then both are added. Grey is x, colour is what F(x) adds or takes away, the thick line is the sum. A sublayer with nothing to say has only to make F(x) zero: x goes on as it was.",
-      known`The result y still points where x pointed: cos(x, y) is ${keptHere}, where 1 is the same direction and 0 is nothing in common.`,
+      say("Then both are added. Grey is x, colour is what F(x) adds or takes away, the thick line is the sum. A sublayer with nothing to say has only to make F(x) zero: x goes on as it was."),
+      known("The result y still points where x pointed: cos(x, y) is {kept}, where 1 is the same direction and 0 is nothing in common.", {
+        kept: keptHere,
+      }),
     ],
     show: FIGURE,
     scheme: WITH_BOTH,
@@ -57,21 +63,27 @@ const TOUR = [
     point: "add",
   },
   {
-    title: "Take the add away",
+    title: toSay("Take the add away"),
     text: ({ loss }) => [
-      "The same sublayers and the same norm, but y has no x in it. Read what this model makes of the sentence.",
-      known`Its loss on new texts is ${loss(WITHOUT_ADD)}; with the add it is ${loss(WITH_BOTH)}.`,
-      "There are two reasons.",
+      say("The same sublayers and the same norm, but y has no x in it. Read what this model makes of the sentence."),
+      known("Its loss on new texts is {loss}; with the add it is {loss2}.", {
+        loss: loss(WITHOUT_ADD),
+        loss2: loss(WITH_BOTH),
+      }),
+      say("There are two reasons."),
     ],
     show: ["#scheme-section", "#schemes", ".card.chosen"],
     scheme: WITHOUT_ADD,
     needs: WITHOUT_ADD,
   },
   {
-    title: "First reason: what came in is lost",
+    title: toSay("First reason: what came in is lost"),
     text: ({ kept }) => [
-      known`cos(x, y) says how much of the direction of x is left after a sublayer. In the mean it is ${kept(WITHOUT_ADD)} without the add, and ${kept(WITH_BOTH)} with it.`,
-      "Without the add, a sublayer that mixes in what other words say, or looks something up, has to write down again all that was known. What it does not hand on is gone for all that follow: there is no way past it.",
+      known("cos(x, y) says how much of the direction of x is left after a sublayer. In the mean it is {kept} without the add, and {kept2} with it.", {
+        kept: kept(WITHOUT_ADD),
+        kept2: kept(WITH_BOTH),
+      }),
+      say("Without the add, a sublayer that mixes in what other words say, or looks something up, has to write down again all that was known. What it does not hand on is gone for all that follow: there is no way past it."),
     ],
     show: ['.chart[data-key="cosine"]'],
     scheme: WITHOUT_ADD,
@@ -79,11 +91,16 @@ const TOUR = [
     change: TRAINED,
   },
   {
-    title: "Second reason: the gradient is lost",
+    title: toSay("Second reason: the gradient is lost"),
     text: ({ gradient }) => [
-      "A model learns from gradients, and they run back from the top to the bottom. ∂(x + F(x))/∂x = 1 + ∂F/∂x: through the 1, they pass an add undiminished.",
-      known`This is before the first update. From the top of the decoder to its bottom, the gradient falls from ${gradient(WITHOUT_ADD, "decoder", "top")} to ${gradient(WITHOUT_ADD, "decoder", "bottom")} without the add; with it, from ${gradient(WITH_BOTH, "decoder", "top")} to ${gradient(WITH_BOTH, "decoder", "bottom")}.`,
-      "What receives no gradient cannot learn.",
+      say("A model learns from gradients, and they run back from the top to the bottom. ∂(x + F(x))/∂x = 1 + ∂F/∂x: through the 1, they pass an add undiminished."),
+      known("This is before the first update. From the top of the decoder to its bottom, the gradient falls from {gradient} to {gradient2} without the add; with it, from {gradient3} to {gradient4}.", {
+        gradient: gradient(WITHOUT_ADD, "decoder", "top"),
+        gradient2: gradient(WITHOUT_ADD, "decoder", "bottom"),
+        gradient3: gradient(WITH_BOTH, "decoder", "top"),
+        gradient4: gradient(WITH_BOTH, "decoder", "bottom"),
+      }),
+      say("What receives no gradient cannot learn."),
     ],
     show: ['.chart[data-key="gradient_norm"]'],
     scheme: WITHOUT_ADD,
@@ -92,10 +109,13 @@ const TOUR = [
     change: UNTRAINED,
   },
   {
-    title: "Take the norm away",
+    title: toSay("Take the norm away"),
     text: ({ size }) => [
-      "So let us add, and do nothing else: y = x + F(x). If x and F(x) have nothing to do with one another their variances add, Var(x + F) = Var(x) + Var(F): the stream grows with every sublayer.",
-      known`Before the first update, its size after the decoder's last sublayer is ${size(WITHOUT_NORM)}; with a norm after each sum it is ${size(["post_ln"])}.`,
+      say("So let us add, and do nothing else: y = x + F(x). If x and F(x) have nothing to do with one another their variances add, Var(x + F) = Var(x) + Var(F): the stream grows with every sublayer."),
+      known("Before the first update, its size after the decoder's last sublayer is {size}; with a norm after each sum it is {size2}.", {
+        size: size(WITHOUT_NORM),
+        size2: size(["post_ln"]),
+      }),
     ],
     show: ['.chart[data-key="merged_rms"]'],
     scheme: WITHOUT_NORM,
@@ -103,12 +123,18 @@ const TOUR = [
     change: UNTRAINED,
   },
   {
-    title: "Is that bad?",
+    title: toSay("Is that bad?"),
     text: ({ gradient, loss }) => [
-      "With so few layers the model still learns to translate. But sublayers that read larger numbers have larger gradients below them, and one learning rate has to suit all.",
-      known`At the bottom of the encoder the first gradient is ${gradient(WITHOUT_NORM, "encoder", "bottom")}, with norms ${gradient(["post_ln"], "encoder", "bottom")}.`,
-      known`In the end its loss is ${loss(WITHOUT_NORM)}; with norms it is ${loss(WITH_BOTH)}.`,
-      "Next: what would happen if there were more layers.",
+      say("With so few layers the model still learns to translate. But sublayers that read larger numbers have larger gradients below them, and one learning rate has to suit all."),
+      known("At the bottom of the encoder the first gradient is {gradient}, with norms {gradient2}.", {
+        gradient: gradient(WITHOUT_NORM, "encoder", "bottom"),
+        gradient2: gradient(["post_ln"], "encoder", "bottom"),
+      }),
+      known("In the end its loss is {loss}; with norms it is {loss2}.", {
+        loss: loss(WITHOUT_NORM),
+        loss2: loss(WITH_BOTH),
+      }),
+      say("Next: what would happen if there were more layers."),
     ],
     show: ['.chart[data-key="gradient_norm"]'],
     scheme: WITHOUT_NORM,
@@ -117,18 +143,18 @@ const TOUR = [
     change: UNTRAINED,
   },
   {
-    title: "Deeper",
+    title: toSay("Deeper"),
     text: () => [
-      "A thought experiment with random weights: pull the slider to more sublayers. Without a norm the stream doubles with every two of them. Without the add, hardly anything of x is left after the first.",
-      "With both, the size stays in hand and x fades step by step: fast where the norm scales down the sum, slowly where it stands before the sublayer.",
+      say("A thought experiment with random weights: pull the slider to more sublayers. Without a norm the stream doubles with every two of them. Without the add, hardly anything of x is left after the first."),
+      say("With both, the size stays in hand and x fades step by step: fast where the norm scales down the sum, slowly where it stands before the sublayer."),
     ],
     show: ["#deeper-section", "#deeper", ["#deeper .controls", '.chart[data-key="deeper-size"]']],
   },
   {
-    title: "Norm",
+    title: toSay("Norm"),
     text: () => [
-      "The norm brings the numbers of one piece back to one size: take off their mean μ, divide by √(σ² + ε), almost their standard deviation, then times γ, plus β, which are learned. Below the bars, one number is worked out by hand.",
-      "It needs no other piece and no other sentence, unlike batch norm.",
+      say("The norm brings the numbers of one piece back to one size: take off their mean μ, divide by √(σ² + ε), almost their standard deviation, then times γ, plus β, which are learned. Below the bars, one number is worked out by hand."),
+      say("It needs no other piece and no other sentence, unlike batch norm."),
     ],
     show: [["#sublayer .terms", "#sublayer .by-hand"], ["#sublayer .flow", "#sublayer .by-hand"], "#sublayer .by-hand"],
     scheme: WITH_BOTH,
@@ -137,12 +163,17 @@ const TOUR = [
     point: "norm",
   },
   {
-    title: "Where does the norm stand?",
+    title: toSay("Where does the norm stand?"),
     text: ({ growth }) => [
-      "Post-LN, LN(x + F(x)): after the sum. Every sum is brought back to one size, up to the learned γ, but x and every gradient have to pass every norm, so deep stacks need a warm-up: small learning rates at first.",
-      known`Here the decoder's stream ends at ${growth(["post_ln"], -1)}; before the training, when γ was 1, it ended at 1.`,
-      "Pre-LN, x + F(LN(x)): before the sublayer. From bottom to top there are only additions.",
-      known`Its stream may grow, here from ${growth(["pre_ln"], 0)} to ${growth(["pre_ln"], -1)} in the decoder, so one more norm stands at the end.`,
+      say("Post-LN, LN(x + F(x)): after the sum. Every sum is brought back to one size, up to the learned γ, but x and every gradient have to pass every norm, so deep stacks need a warm-up: small learning rates at first."),
+      known("Here the decoder's stream ends at {growth}; before the training, when γ was 1, it ended at 1.", {
+        growth: growth(["post_ln"], -1),
+      }),
+      say("Pre-LN, x + F(LN(x)): before the sublayer. From bottom to top there are only additions."),
+      known("Its stream may grow, here from {growth} to {growth2} in the decoder, so one more norm stands at the end.", {
+        growth: growth(["pre_ln"], 0),
+        growth2: growth(["pre_ln"], -1),
+      }),
     ],
     show: ['.chart[data-key="merged_rms"]'],
     scheme: ["pre_ln"],
@@ -150,23 +181,28 @@ const TOUR = [
     change: TRAINED,
   },
   {
-    title: "Watch it learn",
+    title: toSay("Watch it learn"),
     text: () => [
-      "Pull the slider from the first update to the last, and choose schemes by their names. Watch the gradient without the add, and how the size of the stream grows without a norm and changes by a small factor with one.",
+      say("Pull the slider from the first update to the last, and choose schemes by their names. Watch the gradient without the add, and how the size of the stream grows without a norm and changes by a small factor with one."),
     ],
     show: ["#depth-section", "#depth", "#depth .controls"],
     change: UNTRAINED,
     needsLog: true,
   },
   {
-    title: "The answer",
+    title: toSay("The answer"),
     text: ({ loss }) => [
-      "Add, because then a sublayer has to say only what changes: what x knew stays, and gradients reach every layer.",
-      known`(Loss without: ${loss(WITHOUT_ADD)}.)`,
-      "Norm, because what is added grows: with it every sublayer reads numbers of one size, however many stand below.",
-      known`(Loss without: ${loss(WITHOUT_NORM)}. With both: ${loss(WITH_BOTH)}.)`,
-      "Where the norm stands is a choice between a norm on the way of the stream and a free way from bottom to top; the other schemes try to have both.",
-      "Now choose another scheme, and change a name or a number of the sentence. The same step by step in Python: the notebooks “Add & Norm from scratch” and “Why norm”.",
+      say("Add, because then a sublayer has to say only what changes: what x knew stays, and gradients reach every layer."),
+      known("(Loss without: {loss}.)", {
+        loss: loss(WITHOUT_ADD),
+      }),
+      say("Norm, because what is added grows: with it every sublayer reads numbers of one size, however many stand below."),
+      known("(Loss without: {loss}. With both: {loss2}.)", {
+        loss: loss(WITHOUT_NORM),
+        loss2: loss(WITH_BOTH),
+      }),
+      say("Where the norm stands is a choice between a norm on the way of the stream and a free way from bottom to top; the other schemes try to have both."),
+      say("Now choose another scheme, and change a name or a number of the sentence. The same step by step in Python: the notebooks “Add & Norm from scratch” and “Why norm”."),
     ],
     show: ["#scheme-section", "#schemes", ".card.chosen"],
     scheme: WITH_BOTH,
@@ -174,10 +210,11 @@ const TOUR = [
 ];
 
 // A sentence with numbers; an empty one if a number is not known.
-function known(strings, ...values) {
-  if (values.some((value) => value === null || value === undefined || Number.isNaN(value))) return "";
+function known(text, values) {
+  const found = Object.entries(values);
+  if (found.some(([, value]) => value === null || value === undefined || Number.isNaN(value))) return "";
   const words = (value) => (typeof value === "number" ? short(value) : value);
-  return strings.map((part, i) => part + (i < values.length ? words(values[i]) : "")).join("");
+  return say(text, Object.fromEntries(found.map(([name, value]) => [name, words(value)])));
 }
 
 // What the guide says in numbers. `analysisFound` gives what has been computed of a model so far.
@@ -235,20 +272,20 @@ function drawTour(place, steps, state, facts, go) {
   const at = state.tourStep;
   place.classList.toggle("closed", at === null);
   const [text, buttons] = [place.querySelector(".tour-text"), place.querySelector(".tour-buttons")];
-  const button = (to, label, kind, name = label) =>
+  const button = (to, label, kind, name) =>
     element("button", { type: "button", class: kind, "data-focus": `tour-${name}`, onclick: () => go(to) }, label);
   if (at === null) {
     text.replaceChildren();
-    fill(buttons, button(0, "Guide me", "main"));
+    fill(buttons, button(0, say("Guide me"), "main", "Guide me"));
     return;
   }
-  const says = steps[at].text(facts).filter(Boolean).join(" ");
+  const says = sentences(...steps[at].text(facts));
   // The same text again would be read aloud again.
   if (text.dataset.said !== `${at} ${says}` || !text.childElementCount) {
     text.dataset.said = `${at} ${says}`;
     text.replaceChildren(
-      element("p", { class: "eyebrow" }, `${at + 1} of ${steps.length}`),
-      element("h2", {}, steps[at].title),
+      element("p", { class: "eyebrow" }, say("{number} of {count}", { number: at + 1, count: steps.length })),
+      element("h2", {}, say(steps[at].title)),
       element("p", {}, says),
     );
     place.scrollTop = 0;
@@ -256,15 +293,15 @@ function drawTour(place, steps, state, facts, go) {
   const isLast = at === steps.length - 1;
   fill(
     buttons,
-    at > 0 ? button(at - 1, "Back", "quiet") : null,
-    isLast ? button(null, "Done", "main", "Next") : button(at + 1, "Next", "main"),
-    isLast ? button(0, "From the start", "quiet") : null,
+    at > 0 ? button(at - 1, say("Back"), "quiet", "Back") : null,
+    isLast ? button(null, say("Done"), "main", "Next") : button(at + 1, say("Next"), "main", "Next"),
+    isLast ? button(0, say("From the start"), "quiet", "From the start") : null,
     element(
       "button",
       { type: "button", class: "quiet skip", "data-focus": "tour-figure", onclick: () => enter(steps[at].show) },
-      "Go to what is shown",
+      say("Go to what is shown"),
     ),
-    element("button", { type: "button", class: "quiet", "data-focus": "tour-close", "aria-label": "Close the guide", onclick: () => go(null) }, "×"),
+    element("button", { type: "button", class: "quiet", "data-focus": "tour-close", "aria-label": say("Close the guide"), onclick: () => go(null) }, "×"),
   );
 }
 
