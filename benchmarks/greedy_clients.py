@@ -116,7 +116,7 @@ class Attackers:
 
     def _ask_only(self) -> None:
         body = self._next()
-        head = f"POST {self._path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {self._path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         while not self._stop.is_set():
             with socket.create_connection(("127.0.0.1", self._port)) as connection:
                 with contextlib.suppress(OSError):

@@ -244,7 +244,7 @@ def large_answer(count):
 def test_who_does_not_read_is_dropped(server):
     """The buffers of both sides hold a part of the answer; the rest is not even made."""
     body = json.dumps({"signature_name": "padded", "inputs": ["a b c" * 200] * 3}).encode()
-    head = f"POST /v1/models/shouter:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}"
+    head = f"POST /v1/models/shouter:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
     with replaced(server, "padded", large_answer(5_000_000)), socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
@@ -288,7 +288,7 @@ def raw(server, data):
 
 def post(text, **headers):
     body = json.dumps({"inputs": [text]}).encode()
-    headers = {"Host": "a", "Content-Length": len(body), **headers}
+    headers = {"Host": "localhost", "Content-Length": len(body), **headers}
     lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()]
     head = "POST /v1/models/shouter:predict HTTP/1.1\r\n" + "".join(lines) + "\r\n"
     return head.encode() + body
@@ -309,7 +309,7 @@ def test_a_client_that_has_said_all_gets_its_answer(server):
 
 
 def test_two_lengths_are_refused_and_the_connection_closed(server):
-    hidden = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     chunked = post("ba", Transfer_Encoding="chunked").partition(b"\r\n\r\n")[0]
     for data in (
         chunked + b"\r\n\r\n0\r\n\r\n" + hidden,
@@ -336,12 +336,12 @@ def test_two_lengths_are_refused_and_the_connection_closed(server):
         post("ba", Content_Length=-1),
         post("ba", Transfer_Encoding="identity").replace(b"Content-Length: 16\r\n", b""),
         post("ba").replace(b"Content-Length: ", b"Content-Length: 5\r\nContent-Length: "),
-        post("ba").replace(b"Host: a", b"Host: a\r\nTransfer-Encoding : chunked"),
-        post("ba").replace(b"Host: a", b"Host: a\r\nX: a\rContent-Length: 5"),
+        post("ba").replace(b"Host: localhost", b"Host: localhost\r\nTransfer-Encoding : chunked"),
+        post("ba").replace(b"Host: localhost", b"Host: localhost\r\nX: a\rContent-Length: 5"),
     ],
 )
 def test_what_is_no_request_is_refused_in_json_and_nothing_behind_it_is_read(server, data):
-    found = raw(server, data + b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    found = raw(server, data + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert found.startswith(b"HTTP/1.1 400") and found.count(b"HTTP/1.1") == 1
     head, _, body = found.partition(b"\r\n\r\n")
     assert b"connection: close" in head and "error" in json.loads(body)
@@ -349,7 +349,7 @@ def test_what_is_no_request_is_refused_in_json_and_nothing_behind_it_is_read(ser
 
 def test_a_coding_that_is_said_twice_is_one_of_two_steps(server):
     data = post("ba").replace(
-        b"Host: a", b"Host: a\r\n" + b"Content-Encoding: gzip\r\n" * 2 + b"X: a"
+        b"Host: localhost", b"Host: localhost\r\n" + b"Content-Encoding: gzip\r\n" * 2 + b"X: a"
     )
     assert b"received the coding 'gzip, gzip'" in raw(server, data)
 

@@ -58,7 +58,7 @@ _OTHER_ORIGINS = Middleware(
 def make_app(service: Service) -> Starlette:
     """Makes the ASGI application that answers with a service."""
     handlers = _Handlers(service)
-    return Starlette(
+    app = Starlette(
         middleware=[
             Middleware(_OneLength),
             *([_OTHER_ORIGINS] if service.settings.cors else []),
@@ -73,6 +73,8 @@ def make_app(service: Service) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_error},
     )
+    app.router.redirect_slashes = False  # It would send clients to the host that they name.
+    return app
 
 
 class _TooLargeError(ServingError):
