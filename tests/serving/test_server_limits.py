@@ -244,7 +244,8 @@ def large_answer(count):
 def test_who_does_not_read_is_dropped(server):
     """The buffers of both sides hold a part of the answer; the rest is not even made."""
     body = json.dumps({"signature_name": "padded", "inputs": ["a b c" * 200] * 3}).encode()
-    head = f"POST /v1/models/shouter:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+    head = "POST /v1/models/shouter:predict HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Length: {len(body)}"
     with replaced(server, "padded", large_answer(5_000_000)), socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))

@@ -82,8 +82,7 @@ class AllowedHosts:
         if host is None:
             return _Refusal(
                 400,
-                "Expected one header Host, with a name or an address; received "
-                f"{_shown(hosts)}.",
+                f"Expected one header Host, with a name or an address; received {_shown(hosts)}.",
             )
         if not (self._is_known(host) or (not self._is_local and _is_address(host))):
             return _Refusal(
