@@ -88,12 +88,12 @@ class _Call:
     """What a method has to know of a call, besides the request.
 
     Args:
-        timeout: Seconds that the client waits; `None` for no limit.
+        timeout: Seconds that the client waits.
         size: The bytes of the request.
         holding: What it holds.
     """
 
-    timeout: float | None
+    timeout: float
     size: int
     holding: Holding
 
@@ -122,7 +122,7 @@ class _Calls:
                 lambda: convert.run(call.size, _inputs, request, signature, limit),
                 call.holding,
                 # A longer call would outlive its connection, which is closed after a minute.
-                min(self._service.settings.timeout, call.timeout or math.inf),
+                min(self._service.settings.timeout, call.timeout),
             )
             outputs = {key: outputs[key] for key in wanted}
             spec = model_spec(name, loaded, signature.name)
@@ -201,7 +201,8 @@ def _handler(
             if size > LARGE:
                 holding.add(size)
             request = await service.conversions.run(size, _parsed, request_type, data)
-            return await method(request, _Call(context.time_remaining(), size, holding))
+            left = context.time_remaining()
+            return await method(request, _Call(math.inf if left is None else left, size, holding))
         except ServingError as error:
             code, text = error.code, error.message
         await context.abort(grpc.StatusCode[code], text[:_MESSAGE_IN_HEADER])

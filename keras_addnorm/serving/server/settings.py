@@ -64,7 +64,7 @@ class Settings:
     timeout: float = setting(
         30.0,
         "seconds that a request may take, waiting included; over REST, as many times that as it "
-        "has portions of 64 rows or 16 KiB",
+        "has portions of 64 rows or 16 KiB, at most 20 times",
         above=0,
     )
     max_batch_size: int = setting(64, "the most rows in a merged batch; 1 merges none", minimum=1)
