@@ -29,6 +29,9 @@ from keras_addnorm.serving.server.service import Service, find_signature, model_
 # Bytes that a request may have beyond the largest allowed body.
 _OVERHEAD = 64 * 1024
 _MESSAGE_IN_HEADER = 1000
+# Calls at a time beyond those that may wait: at work, refused, and about health. gRPC receives a
+# message before it is counted.
+_MORE_CALLS = 64
 # Milliseconds after which a connection is asked whether anybody reads there.
 _KEEPALIVE = 30_000
 # Milliseconds after which a connection is closed, once its calls have had the time that they may
@@ -56,7 +59,8 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
             ),
             # Otherwise two servers could share one port, and each would get some of the requests.
             ("grpc.so_reuseport", 0),
-        ]
+        ],
+        maximum_concurrent_rpcs=settings.queue + _MORE_CALLS,
     )
     server.add_generic_rpc_handlers(
         [

@@ -45,7 +45,8 @@ def web_server(app: Any, settings: Settings) -> uvicorn.Server:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level=logging.WARNING,
+            # Below it is a line for each bad request, whose sender has its answer.
+            log_level=logging.ERROR,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(settings.grace_seconds),
