@@ -39,12 +39,14 @@ class Attack:
     reads: bool = True
 
 
-def _words(count: int) -> str:
+def words(count: int) -> str:
+    """Words of random letters."""
     return " ".join("".join(random.choices("abdikulermonz", k=6)) for _ in range(count))
 
 
-def _rows(count: int, words: int, signature: str) -> bytes:
-    texts = [_words(random.randint(1, words)) for _ in range(count)]
+def rows(count: int, longest: int, signature: str) -> bytes:
+    """A request of many texts."""
+    texts = [words(random.randint(1, longest)) for _ in range(count)]
     return json.dumps({"signature_name": signature, "inputs": {"texts": texts}}).encode()
 
 
@@ -53,7 +55,7 @@ def _long_word() -> list[bytes]:
     return [json.dumps({"instances": [word]}).encode()]
 
 
-def _full_bodies() -> list[bytes]:
+def full_bodies() -> list[bytes]:
     """As large as may be: many numbers, many texts, one text of many words."""
     before, after = b'{"inputs": [', b"]}"
     room = LIMIT - len(before) - len(after) - 2
@@ -62,18 +64,18 @@ def _full_bodies() -> list[bytes]:
         for middle in (
             b"0," * (room // 2) + b"0",
             b'"a",' * (room // 4) + b'"a"',
-            b'"%s"' % _words(room // 7 - 1).encode(),
+            b'"%s"' % words(room // 7 - 1).encode(),
         )
     ]
 
 
 ATTACKS = {
     "a long word": Attack(1, _long_word),
-    "encode of 1,000 rows": Attack(1, lambda: [_rows(1000, 25, "encode")]),
-    "six times 10,000 rows": Attack(6, lambda: [_rows(10_000, 12, "serving_default")]),
+    "encode of 1,000 rows": Attack(1, lambda: [rows(1000, 25, "encode")]),
+    "six times 10,000 rows": Attack(6, lambda: [rows(10_000, 12, "serving_default")]),
     # Answers of nearly three times --max-request-bytes; larger ones are refused.
-    "ten who do not read": Attack(10, lambda: [_rows(260, 25, "encode")], reads=False),
-    "bodies at the limit": Attack(4, _full_bodies),
+    "ten who do not read": Attack(10, lambda: [rows(260, 25, "encode")], reads=False),
+    "bodies at the limit": Attack(4, full_bodies),
 }
 
 
@@ -116,7 +118,9 @@ class Attackers:
 
     def _ask_only(self) -> None:
         body = self._next()
-        head = f"POST {self._path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {self._path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         while not self._stop.is_set():
             with socket.create_connection(("127.0.0.1", self._port)) as connection:
                 with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ small model with random weights, whose translations are as long as they may be.
     python benchmarks/serving.py --soak                   # 10,000 requests while versions change
     python benchmarks/serving.py --soak --swaps 40 --requests 40000
     python benchmarks/serving.py --attack                 # an ordinary client beside five others
+    python benchmarks/serving.py --attack --minutes 30    # and its memory beside hostile ones
     python benchmarks/serving.py --model saved_models/mine --transport grpc
     python benchmarks/serving.py --smoke                  # a server a table, few requests
 """
@@ -16,9 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import http.client
 import itertools
-import json
 import os
 import random
 import re
@@ -36,6 +35,7 @@ from typing import Any
 
 import greedy_clients
 import numpy as np
+import serving_attacks
 from measure import write_json
 
 from keras_addnorm.serving import Client, Translation, load_translator
@@ -371,137 +371,10 @@ def _growth(memory: Sequence[float]) -> float:
     return max(min(second) / min(first), max(second) / max(first)) - 1
 
 
-class Beside:
-    """An ordinary client, and one who asks how the server is, while others do what they like."""
-
-    PATHS = ("/healthz", "/metrics")
-
-    def __init__(self, served: Served) -> None:
-        self._port = served.ports["rest"]
-        self._stop = threading.Event()
-        self.milliseconds: dict[str, list[float]] = {"ordinary": [], **{p: [] for p in self.PATHS}}
-        self.lost: list[str] = []
-
-    @contextlib.contextmanager
-    def measuring(self) -> Iterator[None]:
-        """Asks until the block ends."""
-        threads = [threading.Thread(target=work) for work in (self._translate, self._look)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join()
-
-    def figures(self) -> dict[str, float]:
-        ordinary = [0.0, *self.milliseconds["ordinary"]]
-        cuts = statistics.quantiles(ordinary, n=100, method="inclusive")
-        return {
-            "requests": len(ordinary) - 1,
-            "p50_ms": cuts[49],
-            "p99_ms": cuts[98],
-            "longest_ms": max(ordinary),
-            "lost": len(self.lost),
-            **{f"{path}_ms": max(self.milliseconds[path], default=0.0) for path in self.PATHS},
-        }
-
-    def _translate(self) -> None:
-        body = json.dumps({"instances": ["ba diku mon."]})
-        while not self._stop.is_set():
-            self._ask("ordinary", "POST", f"/v1/models/{NAME}:predict", body)
-            self._stop.wait(0.02)
-
-    def _look(self) -> None:
-        for path in itertools.cycle(self.PATHS):
-            if self._stop.wait(0.05):
-                return
-            self._ask(path, "GET", path)
-
-    def _ask(self, kind: str, method: str, path: str, body: str | None = None) -> None:
-        begin = time.perf_counter()
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
-        try:
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status != 200:
-                self.lost.append(f"{kind}: {answer.status}")
-        except (OSError, http.client.HTTPException) as error:
-            self.lost.append(f"{kind}: {error!r}")
-        finally:
-            connection.close()
-        self.milliseconds[kind].append(1000 * (time.perf_counter() - begin))
-
-
 def attacked(directory: Path, seconds: float, names: Sequence[str]) -> list[dict[str, object]]:
-    """An ordinary client alone, and beside each attack."""
-    print(
-        "beside it              requests  p50 ms  p99 ms  longest  lost  /healthz  /metrics"
-        "     MB  after  answers"
-    )
-    rows: list[dict[str, object]] = []
+    """An ordinary client of a new server alone, and beside each attack."""
     with serve(directory) as served:
-        warm = Beside(served)
-        with warm.measuring():
-            time.sleep(min(3, seconds))
-        for name in ("nobody", *names):
-            beside = Beside(served)
-            with _attack(served, name) as answers, beside.measuring():
-                time.sleep(seconds)
-                memory = served.megabytes()
-            after = _memory_after(served, rows)
-            row = {"beside": name, **beside.figures(), "mb": memory, "mb_after": after}
-            rows.append(row | {"answers": answers, "examples": beside.lost[:3]})
-            print(
-                f"{name:22} {row['requests']:8} {row['p50_ms']:7.0f} {row['p99_ms']:7.0f} "
-                f"{row['longest_ms']:8.0f} {row['lost']:5} {row['/healthz_ms']:9.0f} "
-                f"{row['/metrics_ms']:9.0f} {memory:6.0f} {after:6.0f}  {answers}",
-                flush=True,
-            )
-    return rows
-
-
-@contextlib.contextmanager
-def _attack(served: Served, name: str) -> Iterator[dict[str, int]]:
-    """Attacks meanwhile; yields what comes to hold the answers."""
-    answers: dict[str, int] = {}
-    if name not in greedy_clients.ATTACKS:
-        yield answers
-        return
-    with subprocess.Popen(
-        [sys.executable, greedy_clients.__file__, str(served.ports["rest"]), NAME, name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        time.sleep(1.5)  # It makes what it sends.
-        yield answers
-        answers.update(json.loads(process.communicate()[0]))
-
-
-def _memory_after(served: Served, rows: Sequence[dict[str, object]]) -> float:
-    """Memory when all is calm again: at most 40 seconds later."""
-    memory = served.megabytes()
-    for _ in range(40 if rows else 0):
-        if memory <= 1.05 * float(str(rows[0]["mb"])):
-            break
-        time.sleep(1)
-        memory = served.megabytes()
-    return memory
-
-
-def holds_out(rows: Sequence[dict[str, Any]]) -> bool:
-    """Whether nobody had to wait for somebody else's request."""
-    calm, *others = rows
-    return all(
-        not row["lost"]
-        and row["p99_ms"] < 10 * calm["p99_ms"]
-        and max(row["/healthz_ms"], row["/metrics_ms"]) < 100
-        and row["mb_after"] < 1.2 * calm["mb"]
-        for row in others
-    )
+        return serving_attacks.attacked(served, NAME, seconds, names)
 
 
 def main() -> int:
@@ -513,6 +386,7 @@ def main() -> int:
     parser.add_argument("--swaps", type=int, default=9, help="of versions in the soak, at least 5")
     parser.add_argument("--attack", action="store_true", help="exits with 1 if somebody waits")
     parser.add_argument("--seconds", type=float, default=20, help="of each attack")
+    parser.add_argument("--minutes", type=int, help="of all hostile clients at once, for --attack")
     parser.add_argument("--smoke", action="store_true", help="one server a table, 8 requests")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -526,10 +400,14 @@ def main() -> int:
             ).run()
             print(figures)
             status = int(bool(figures["wrong"]) or figures["growth"] > 0.05)
+        elif options.attack and options.minutes:
+            with serve(directory) as served:
+                figures = serving_attacks.mixed(served, NAME, options.minutes)
+            status = int(not serving_attacks.keeps_its_memory(figures))
         elif options.attack:
             rows = attacked(directory, options.seconds, list(greedy_clients.ATTACKS))
             figures = {"attacks": rows}
-            status = int(not holds_out(rows))
+            status = int(not serving_attacks.holds_out(rows))
         else:
             servers = 1 if options.smoke else None
             requests = options.requests or (8 if options.smoke else 300)
@@ -539,6 +417,8 @@ def main() -> int:
             }
             if options.smoke:
                 figures["attacks"] = attacked(directory, 1, list(greedy_clients.ATTACKS)[:1])
+                with serve(directory, warm_up=False) as served:
+                    figures["mixed"] = serving_attacks.mixed(served, NAME, 1, minute=6)
             status = 0
     if options.json:
         write_json(options.json, figures)

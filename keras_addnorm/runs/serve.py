@@ -16,7 +16,7 @@ from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings
 
-_OF_A_PAGE = ("host", "port", "verify")
+_OF_A_PAGE = ("host", "allowed_hosts", "port", "verify")
 
 
 def serve_settings() -> list[Setting]:
@@ -29,7 +29,8 @@ def serve(directory: str | Path, **settings: Any) -> None:
 
     Args:
         directory: The folder.
-        **settings: Fields of the server's `Settings`; of a page `host`, `port` and `verify` alone.
+        **settings: Fields of the server's `Settings`; of a page `host`, `allowed_hosts`,
+            `port` and `verify` alone.
 
     Raises:
         UserError: If there is nothing to serve, or a setting is wrong.

@@ -302,6 +302,11 @@ def test_serving_asks_a_server_and_writes_what_it_saw(tmp_path):
     assert (calm["beside"], attacked["beside"]) == ("nobody", "a long word")
     assert calm["requests"] > 0 and calm["lost"] == attacked["lost"] == 0
     assert attacked["answers"].keys() == {"413"}
+    mixed = figures["mixed"]
+    assert len(mixed["megabytes"]) == 1 + len(mixed["rows"]) == 3
+    # Each kind of client has had an answer.
+    kinds = {answer.partition(":")[0] for answer in mixed["answers"]}
+    assert kinds >= {"other names", "other models", "malformed", "packed", "lengths", "leaving"}
 
 
 @pytest.mark.release

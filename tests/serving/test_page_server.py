@@ -96,7 +96,8 @@ def test_what_has_not_changed_is_not_sent_again(server):
 def test_nothing_else_is_there(server, path):
     # As it stands: clients tidy paths up before they send them.
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode())
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b"secret" not in answer
@@ -106,6 +107,12 @@ def test_nothing_else_is_there(server, path):
 def test_it_only_reads(server):
     status, _, _ = fetch(server, "/page.css", b"new")
     assert status == 405
+
+
+def test_it_answers_under_its_own_names_alone(server):
+    assert fetch(server, "/", headers={"Host": "evil.example"})[0] == 403
+    assert fetch(server, "/", headers={"Origin": "null"})[0] == 403
+    assert fetch(server, "/", headers={"Host": f"[::1]:{server.port}"})[0] == 200
 
 
 def test_a_damaged_folder_is_not_served(folder, tmp_path):
@@ -129,7 +136,8 @@ def test_settings_of_models_are_refused(capsys, folder):
     assert cli.main(["serve", str(folder), "--queue", "3", "--no-warm-up"]) == 2
     said = capsys.readouterr().err
     assert "This folder is a page that translates in the browser" in said
-    assert "Expected --host or --port or --verify. Received: --queue 3, --no-warm-up" in said
+    assert "Expected --host or --allowed-hosts or --port or --verify. " in said
+    assert "Received: --queue 3, --no-warm-up" in said
 
 
 def test_a_model_without_its_page_says_how_to_get_one(capsys, tmp_path):

@@ -359,7 +359,7 @@ def test_a_large_request_has_the_time_of_its_portions():
     turns, limit = Turns(), 0.25
 
     async def work(scheduler):
-        # 100 portions, with 25 s; one portion would have had a quarter of a second.
+        # 100 portions, with 5 s; one portion would have had a quarter of a second.
         answer = asyncio.create_task(scheduler.run(turns.signature, large(0, 6400)))
         await asyncio.sleep(2 * limit)
         answer = await turns.finish(answer)
@@ -372,6 +372,20 @@ def test_a_large_request_has_the_time_of_its_portions():
 
     (answer,) = run(work, timeout=limit)
     assert answer["y"].tolist() == (2 * large(0, 6400)["x"]).tolist()
+
+
+def test_a_large_request_has_twenty_times_the_limit_at_most():
+    turns = Turns()
+
+    async def work(scheduler):
+        late = asyncio.create_task(scheduler.run(turns.signature, large(0, 6400)))
+        with pytest.raises(ServingError, match=r"within 0.1 seconds. It has 100 portions"):
+            await late
+        for go in turns.goes:
+            go.set()
+
+    run(work, timeout=0.005)
+    assert len(turns.calls) == 1
 
 
 def test_a_batch_of_long_texts_is_full_sooner():

@@ -22,7 +22,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_addnorm.serving.server import Server, Settings, running
+from keras_addnorm.serving.server import Server, Settings, grpc_api, running
 from keras_addnorm.serving.server.health import Health
 
 LIMIT = 100_000
@@ -321,6 +321,48 @@ def test_a_full_queue_and_a_deadline(server, stub):
             stub.Predict(request(["late"]), timeout=0.05)
         assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert outputs(stub.Predict(request(["a"]), timeout=60))["translations"] == [b"A"]
+
+
+def test_a_call_that_is_cancelled_is_not_computed(server, stub):
+    """It waits behind another one when its client gives up."""
+    with paused(server) as (entered, release):
+        first = stub.Predict.future(request(["first"]), timeout=60)
+        assert entered.acquire(timeout=60)
+        gone = stub.Predict.future(request(["gone"]), timeout=60)
+        while "keras_addnorm_queue_length 1.0" not in fetch(server, "/metrics")[2]:
+            pass
+        gone.cancel()
+        while "keras_addnorm_queue_length 0.0" not in fetch(server, "/metrics")[2]:
+            pass
+        release.set()
+        assert outputs(first.result())["translations"] == [b"FIRST"]
+        assert outputs(stub.Predict(request(["a"]), timeout=60))["translations"] == [b"A"]
+        assert entered.acquire(timeout=60)
+        assert not entered.acquire(blocking=False)  # nobody has computed the other one
+
+
+def test_calls_at_a_time_are_bounded(tmp_path, monkeypatch):
+    """Each may hold a message of --max-request-bytes before the server looks at it."""
+    monkeypatch.setattr(grpc_api, "_MORE_CALLS", 0)
+    write_version(tmp_path, 1)
+    settings = Settings(tmp_path, "shouter", port=0, grpc_port=0, queue=2, warm_up=False)
+    with running(settings) as small, grpc.insecure_channel(f"127.0.0.1:{small.grpc_port}") as own:
+        watching = [
+            health_pb2_grpc.HealthStub(own).Watch(health_pb2.HealthCheckRequest()) for _ in range(2)
+        ]
+        for watch in watching:
+            next(watch)
+        message = "Concurrent RPC limit exceeded"
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(own)
+        said = refused(stub.Predict, request(["a"]), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert message in said
+        watching[0].cancel()
+        while True:
+            try:
+                assert outputs(stub.Predict(request(["a"]), timeout=60))["translations"] == [b"A"]
+                break
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def status_request(model="shouter", version=None):

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import http.client
 import json
 import math
 import socket
@@ -21,7 +22,7 @@ from small_models import fetch, shout, write_version
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from keras_addnorm.serving import Client, ServingError
-from keras_addnorm.serving.server import Settings, grpc_api, json_tensors, running
+from keras_addnorm.serving.server import Settings, connections, grpc_api, json_tensors, running
 from keras_addnorm.serving.server.connections import connection_class
 from keras_addnorm.serving.server.conversions import Conversions
 from keras_addnorm.serving.server.held_bytes import HeldBytes
@@ -67,7 +68,7 @@ def replaced(server, name, function):
     """Puts a function in the place of a signature's."""
     signatures = server.service.versions.current.signatures
     original = signatures[name]
-    signatures[name] = dataclasses.replace(original, function=function)
+    signatures[name] = dataclasses.replace(original, function=function, function_beside=None)
     try:
         yield
     finally:
@@ -244,7 +245,8 @@ def large_answer(count):
 def test_who_does_not_read_is_dropped(server):
     """The buffers of both sides hold a part of the answer; the rest is not even made."""
     body = json.dumps({"signature_name": "padded", "inputs": ["a b c" * 200] * 3}).encode()
-    head = f"POST /v1/models/shouter:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}"
+    head = "POST /v1/models/shouter:predict HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Length: {len(body)}"
     with replaced(server, "padded", large_answer(5_000_000)), socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
@@ -288,7 +290,7 @@ def raw(server, data):
 
 def post(text, **headers):
     body = json.dumps({"inputs": [text]}).encode()
-    headers = {"Host": "a", "Content-Length": len(body), **headers}
+    headers = {"Host": "localhost", "Content-Length": len(body), **headers}
     lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()]
     head = "POST /v1/models/shouter:predict HTTP/1.1\r\n" + "".join(lines) + "\r\n"
     return head.encode() + body
@@ -308,8 +310,64 @@ def test_a_client_that_has_said_all_gets_its_answer(server):
     assert found.count(b"HTTP/1.1 200") == 1
 
 
+@pytest.mark.parametrize("leaves", ["closes", "resets"])
+def test_what_nobody_waits_for_is_not_computed_further(server, leaves, monkeypatch):
+    """A large request in portions: none begins after its client has gone."""
+    monkeypatch.setattr(connections, "_QUESTION_SECONDS", 0.05)
+    calls, began, go = [], threading.Event(), threading.Event()
+
+    def slow(texts):
+        calls.append(len(texts))
+        began.set()
+        assert go.wait(60)
+        return {"translations": texts, "scores": np.zeros(len(texts), np.float32)}
+
+    cancelled = 'code="CANCELLED",protocol="rest",signature="serving_default"} '
+    with replaced(server, "serving_default", slow), socket.socket() as connection:
+        connection.connect(("127.0.0.1", server.port))
+        body = json.dumps({"inputs": ["a"] * 193}).encode()
+        head = post("").partition(b"Content-Length")[0]
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert began.wait(60)
+        before = fetch(server, "/metrics")[2].partition(cancelled)[2].partition("\n")[0]
+        if leaves == "resets":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        until(
+            lambda: (
+                cancelled in (text := fetch(server, "/metrics")[2])
+                and text.partition(cancelled)[2].partition("\n")[0] != before
+            )
+        )
+        go.set()
+        assert predict(server, ["b"])[0] == 200
+    assert calls == [64, 1]
+
+
+def test_a_client_that_has_said_all_gets_a_late_answer(server, monkeypatch):
+    """It is asked whether it is there meanwhile, in a way that clients pass over."""
+    monkeypatch.setattr(connections, "_QUESTION_SECONDS", 0.05)
+    go = threading.Event()
+
+    def slow(texts):
+        assert go.wait(60)
+        return {"translations": texts, "scores": np.zeros(len(texts), np.float32)}
+
+    with (
+        replaced(server, "serving_default", slow),
+        socket.create_connection(("127.0.0.1", server.port)) as connection,
+    ):
+        connection.sendall(post("ba"))
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
+        go.set()
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, b'"ba"' in answer.read()) == (200, True)
+
+
 def test_two_lengths_are_refused_and_the_connection_closed(server):
-    hidden = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     chunked = post("ba", Transfer_Encoding="chunked").partition(b"\r\n\r\n")[0]
     for data in (
         chunked + b"\r\n\r\n0\r\n\r\n" + hidden,
@@ -336,12 +394,12 @@ def test_two_lengths_are_refused_and_the_connection_closed(server):
         post("ba", Content_Length=-1),
         post("ba", Transfer_Encoding="identity").replace(b"Content-Length: 16\r\n", b""),
         post("ba").replace(b"Content-Length: ", b"Content-Length: 5\r\nContent-Length: "),
-        post("ba").replace(b"Host: a", b"Host: a\r\nTransfer-Encoding : chunked"),
-        post("ba").replace(b"Host: a", b"Host: a\r\nX: a\rContent-Length: 5"),
+        post("ba").replace(b"Host: localhost", b"Host: localhost\r\nTransfer-Encoding : chunked"),
+        post("ba").replace(b"Host: localhost", b"Host: localhost\r\nX: a\rContent-Length: 5"),
     ],
 )
 def test_what_is_no_request_is_refused_in_json_and_nothing_behind_it_is_read(server, data):
-    found = raw(server, data + b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    found = raw(server, data + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert found.startswith(b"HTTP/1.1 400") and found.count(b"HTTP/1.1") == 1
     head, _, body = found.partition(b"\r\n\r\n")
     assert b"connection: close" in head and "error" in json.loads(body)
@@ -349,7 +407,7 @@ def test_what_is_no_request_is_refused_in_json_and_nothing_behind_it_is_read(ser
 
 def test_a_coding_that_is_said_twice_is_one_of_two_steps(server):
     data = post("ba").replace(
-        b"Host: a", b"Host: a\r\n" + b"Content-Encoding: gzip\r\n" * 2 + b"X: a"
+        b"Host: localhost", b"Host: localhost\r\n" + b"Content-Encoding: gzip\r\n" * 2 + b"X: a"
     )
     assert b"received the coding 'gzip, gzip'" in raw(server, data)
 
@@ -509,7 +567,10 @@ class FakeTransport(asyncio.Transport):
 
     def __init__(self, buffered=0):
         super().__init__()
-        self.ended, self.buffered = [], buffered
+        self.ended, self.written, self.buffered = [], [], buffered
+
+    def write(self, data):
+        self.written.append(data)
 
     def abort(self):
         self.ended.append("abort")
@@ -535,9 +596,56 @@ def connection(transport):
     return made
 
 
+def awaited(transport):
+    """A connection whose request has come."""
+    made = connection(transport)
+    made.cycle = types.SimpleNamespace(
+        scope={"http_version": "1.1"},
+        response_started=False,
+        response_complete=False,
+        more_body=False,
+        message_event=asyncio.Event(),
+    )
+    made.loop.later.clear()
+    return made
+
+
+def test_who_sends_no_request_is_dropped():
+    """Nothing, or a byte of its head now and then; a request that has come has its own limits."""
+    made = connection(FakeTransport())
+    assert made.loop.waiting() == [10]
+    made.data_received(b"GET / HT")
+    made.loop.let_time_pass()
+    assert made.transport.ended == ["abort"]
+    made = connection(FakeTransport())
+    made.cycle = awaited(FakeTransport()).cycle
+    made.loop.let_time_pass()
+    assert made.transport.ended == []
+
+
+def test_who_has_said_all_is_asked_whether_it_is_there():
+    made = awaited(FakeTransport())
+    assert made.eof_received()
+    assert made.loop.waiting() == [1] and made.transport.written == []
+    for count in (1, 2, 3):
+        made.loop.later.pop(0)[1]()
+        assert made.transport.written == [b"HTTP/1.1 100 Continue\r\n\r\n"] * count
+    made.cycle.response_started = True
+    made.loop.let_time_pass()
+    assert len(made.transport.written) == 3
+
+
+def test_a_client_of_http_1_0_is_not_asked():
+    made = awaited(FakeTransport())
+    made.cycle.scope["http_version"] = "1.0"
+    assert made.eof_received()
+    made.loop.let_time_pass()
+    assert made.transport.written == []
+
+
 def test_a_connection_waits_for_a_reader_and_then_no_longer():
     transport = FakeTransport()
-    made = connection(transport)
+    made = awaited(transport)
     made.pause_writing()
     assert made.loop.waiting() == [7.5] and made.flow.write_paused
     made.resume_writing()
@@ -554,7 +662,7 @@ def test_a_connection_waits_for_a_reader_and_then_no_longer():
 @pytest.mark.parametrize(("buffered", "waiting"), [(0, []), (3, [7.5])])
 def test_a_closed_connection_does_not_wait_for_ever(buffered, waiting):
     """What is in the buffer of a connection that is closed is still sent, if somebody reads."""
-    made = connection(FakeTransport(buffered))
+    made = awaited(FakeTransport(buffered))
     made.timeout_keep_alive_handler()
     assert made.transport.ended == ["close"]
     assert made.loop.waiting() == waiting

@@ -19,11 +19,12 @@ flight and ends. It is for development and small installations, and needs the ex
 pip install -c constraints.txt ".[serve]". Serve only models that you trust. See docs/server.md.
 
 A page that translates in the browser (export --format bergamot --engine ...) is served, too: its
-files alone, without TensorFlow. It takes --host, --port and --no-verify.
+files alone, without TensorFlow. It takes --host, --allowed-hosts, --port and --no-verify.
 
 examples:
   keras-addnorm serve saved_models/mine
   keras-addnorm serve saved_models/mine --host 0.0.0.0 --port 8501 --grpc-port 8500
+  keras-addnorm serve saved_models/mine --allowed-hosts translate.example.org
   keras-addnorm serve saved_models/mine --max-batch-size 16 --queue 64 --timeout 10
   keras-addnorm serve page
 """

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from keras_addnorm.serving.server.grpc_api import make_grpc_server
 from keras_addnorm.serving.server.health import Health
 from keras_addnorm.serving.server.listening import address, bracketed, listen, web_server
 from keras_addnorm.serving.server.metrics import Metrics
+from keras_addnorm.serving.server.own_process import own_process
 from keras_addnorm.serving.server.rest import make_app
 from keras_addnorm.serving.server.scheduler import Scheduler
 from keras_addnorm.serving.server.served_versions import Versions, give_memory_back
@@ -25,9 +25,6 @@ from keras_addnorm.serving.versions import existing_versions
 
 _log = logging.getLogger(__name__)
 _LAST_TASKS_SECONDS = 2.0
-# Seconds after which Python lets another thread run. The event loop needs a millisecond and waits
-# for that long whenever another thread converts something large; 5 ms are usual.
-_SWITCH_SECONDS = 0.001
 
 
 class Server:
@@ -72,12 +69,8 @@ class Server:
             OSError: If a port is taken.
             ServingError: If no version can be loaded.
         """
-        usual = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        try:
+        with own_process():
             asyncio.run(self._serve_to_the_end())
-        finally:
-            sys.setswitchinterval(usual)
 
     async def _serve_to_the_end(self) -> None:
         await self.serve(on_signals=(signal.SIGTERM, signal.SIGINT))

@@ -10,12 +10,20 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _log = logging.getLogger(__name__)
+# Seconds after which a client that has said all is asked whether it is still there.
+_QUESTION_SECONDS = 1.0
+# Seconds that a client has for the head of a request, which comes before its body.
+_HEAD_SECONDS = 10.0
+_QUESTION = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Connection(H11Protocol):
     """A connection that answers a client who has said all, and drops one who does not listen.
 
     - A client may close its sending half after a whole request. uvicorn would close the connection.
+      One that has gone altogether sends the same; only what is written to it tells. So it is sent
+      "100 Continue", which clients of HTTP/1.1 pass over, until its answer begins.
+    - A client that sends no request, or a byte of one now and then, would stay for good.
     - Bytes that are no request get an error in JSON, like every other. uvicorn would send a text.
     - A client that does not read fills the buffer, and its answer would stay in memory for good.
 
@@ -27,10 +35,18 @@ class Connection(H11Protocol):
 
     _is_half_closed = False
     _giving_up: asyncio.TimerHandle | None = None
+    _asking: asyncio.TimerHandle | None = None
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        self._expect_request()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keeps the connection open while a whole request is to be answered."""
         self._is_half_closed = True
+        self._ask_later()
         return self._is_answering
 
     def send_400_response(self, msg: str) -> None:
@@ -57,6 +73,7 @@ class Connection(H11Protocol):
         if self._is_half_closed and not self._is_answering and not self.transport.is_closing():
             self.transport.close()
         self._expect_the_end()
+        self._expect_request()
 
     def timeout_keep_alive_handler(self) -> None:
         """Closes a connection on which nothing comes."""
@@ -81,6 +98,9 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._stop_expecting()
+        for timer in (self._asking, self._waiting):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def _expect_reading(self) -> None:
@@ -91,6 +111,26 @@ class Connection(H11Protocol):
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
+
+    def _ask_later(self) -> None:
+        self._asking = self.loop.call_later(_QUESTION_SECONDS, self._ask)
+
+    def _ask(self) -> None:
+        cycle = self.cycle
+        if not self._is_answering or cycle.response_started or self.transport.is_closing():
+            return
+        if cycle.scope["http_version"] == "1.1":  # Others do not know what it means.
+            self.transport.write(_QUESTION)
+            self._ask_later()
+
+    def _expect_request(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._waiting = self.loop.call_later(_HEAD_SECONDS, self._wait_no_longer)
+
+    def _wait_no_longer(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
 
     def _give_up(self) -> None:
         _log.info("Dropped %s, who did not read the answer.", self.client)

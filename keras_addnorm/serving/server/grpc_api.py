@@ -29,6 +29,9 @@ from keras_addnorm.serving.server.service import Service, find_signature, model_
 # Bytes that a request may have beyond the largest allowed body.
 _OVERHEAD = 64 * 1024
 _MESSAGE_IN_HEADER = 1000
+# Calls at a time beyond those that may wait: at work, refused, and about health. gRPC receives a
+# message before it is counted.
+_MORE_CALLS = 64
 # Milliseconds after which a connection is asked whether anybody reads there.
 _KEEPALIVE = 30_000
 # Milliseconds after which a connection is closed, once its calls have had the time that they may
@@ -56,7 +59,8 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
             ),
             # Otherwise two servers could share one port, and each would get some of the requests.
             ("grpc.so_reuseport", 0),
-        ]
+        ],
+        maximum_concurrent_rpcs=settings.queue + _MORE_CALLS,
     )
     server.add_generic_rpc_handlers(
         [
@@ -88,12 +92,12 @@ class _Call:
     """What a method has to know of a call, besides the request.
 
     Args:
-        timeout: Seconds that the client waits; `None` for no limit.
+        timeout: Seconds that the client waits.
         size: The bytes of the request.
         holding: What it holds.
     """
 
-    timeout: float | None
+    timeout: float
     size: int
     holding: Holding
 
@@ -122,7 +126,7 @@ class _Calls:
                 lambda: convert.run(call.size, _inputs, request, signature, limit),
                 call.holding,
                 # A longer call would outlive its connection, which is closed after a minute.
-                min(self._service.settings.timeout, call.timeout or math.inf),
+                min(self._service.settings.timeout, call.timeout),
             )
             outputs = {key: outputs[key] for key in wanted}
             spec = model_spec(name, loaded, signature.name)
@@ -201,7 +205,8 @@ def _handler(
             if size > LARGE:
                 holding.add(size)
             request = await service.conversions.run(size, _parsed, request_type, data)
-            return await method(request, _Call(context.time_remaining(), size, holding))
+            left = context.time_remaining()
+            return await method(request, _Call(math.inf if left is None else left, size, holding))
         except ServingError as error:
             code, text = error.code, error.message
         await context.abort(grpc.StatusCode[code], text[:_MESSAGE_IN_HEADER])

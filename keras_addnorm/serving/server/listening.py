@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 
+from keras_addnorm.serving.server.allowed_hosts import AllowedHosts
 from keras_addnorm.serving.server.connections import connection_class
 from keras_addnorm.serving.server.settings import Settings
 
@@ -31,15 +32,21 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def web_server(app: Any, settings: Settings) -> uvicorn.Server:
-    """Makes the web server of an ASGI application; signals are left to its caller."""
+    """Makes the web server of an ASGI application; signals are left to its caller.
+
+    It answers under its own names alone.
+    """
     return _WebServer(
         uvicorn.Config(
-            app,
+            AllowedHosts(app, settings),
             http=connection_class(settings.send_timeout),
+            # It would believe whoever says whom a request comes from.
+            proxy_headers=False,
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level=logging.WARNING,
+            # Below it is a line for each bad request, whose sender has its answer.
+            log_level=logging.ERROR,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(settings.grace_seconds),

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.web_page import IN_BROWSER_POLICY, security_headers
 from keras_addnorm.serving.server.listening import address, listen, web_server
+from keras_addnorm.serving.server.own_process import own_process
 from keras_addnorm.serving.server.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -73,7 +74,8 @@ class PageServer:
         Raises:
             OSError: If the port is taken.
         """
-        asyncio.run(self.serve(on_signals=(signal.SIGTERM, signal.SIGINT)))
+        with own_process():
+            asyncio.run(self.serve(on_signals=(signal.SIGTERM, signal.SIGINT)))
 
     async def serve(self, on_signals: tuple[signal.Signals, ...] = ()) -> None:
         """Serves until `stop` is called.

@@ -8,8 +8,8 @@ import json
 import re
 import urllib.parse
 import zlib
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
 
 from google.protobuf import json_format, message
 from starlette.applications import Starlette
@@ -28,6 +28,8 @@ from keras_addnorm.serving.server.limits import LARGE, are_large
 from keras_addnorm.serving.server.metrics import Observed
 from keras_addnorm.serving.server.page import Page
 from keras_addnorm.serving.server.service import Service, find_signature
+
+_T = TypeVar("_T")
 
 # The paths of TensorFlow Serving, where the name of a model has neither slash nor colon.
 _CALL = re.compile(
@@ -58,7 +60,7 @@ _OTHER_ORIGINS = Middleware(
 def make_app(service: Service) -> Starlette:
     """Makes the ASGI application that answers with a service."""
     handlers = _Handlers(service)
-    return Starlette(
+    app = Starlette(
         middleware=[
             Middleware(_OneLength),
             *([_OTHER_ORIGINS] if service.settings.cors else []),
@@ -73,6 +75,8 @@ def make_app(service: Service) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_error},
     )
+    app.router.redirect_slashes = False  # It would send clients to the host that they name.
+    return app
 
 
 class _TooLargeError(ServingError):
@@ -202,8 +206,11 @@ class _Handlers:
         del body
         loaded = self._service.versions.find(name, number)
         signature = find_signature(loaded, parsed.signature_name, "INVALID_ARGUMENT")
-        outputs = await self._service.predict(
-            observed, signature, lambda: convert.run(size, parsed.tensors, signature), holding
+        outputs = await _unless_gone(
+            request,
+            self._service.predict(
+                observed, signature, lambda: convert.run(size, parsed.tensors, signature), holding
+            ),
         )
         pieces = answer(outputs, is_row_format=parsed.is_row_format)
         if are_large(outputs):
@@ -236,7 +243,7 @@ class _Handlers:
         except TimeoutError:
             raise ServingError("DEADLINE_EXCEEDED", "The body did not arrive in time.") from None
         except ClientDisconnect:
-            raise ServingError("CANCELLED", "The client has gone.") from None
+            raise _gone_error() from None
         if refusal is not None:
             raise refusal
         if coding == "identity":
@@ -246,6 +253,29 @@ class _Handlers:
         if refusal is not None:
             raise refusal
         return body
+
+
+async def _unless_gone(request: Request, work: Coroutine[None, None, _T]) -> _T:
+    """Waits for work that a client waits for; it is cancelled when the client has gone."""
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise _gone_error()
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has gone, after its whole request."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _gone_error() -> ServingError:
+    return ServingError("CANCELLED", "The client has gone.")
 
 
 def _held(holding: Holding, size: int) -> ServingError | None:

@@ -17,6 +17,9 @@ from keras_addnorm.serving.server.loaded_version import Arrays, Signature
 from keras_addnorm.serving.server.metrics import Metrics
 from keras_addnorm.serving.server.settings import Settings
 
+MOST_TIMES = 20
+"""How many times the limit of time a large request may take at most."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Work:
@@ -88,8 +91,8 @@ class Scheduler:
         """Computes one request, or raises a `ServingError`.
 
         A request may take the server's time limit, and a large one as many times that as it has
-        portions: so whatever its rows and bytes allow, its time allows too. `timeout` is in
-        seconds, where a client or its protocol waits less.
+        portions, at most twenty times. `timeout` is in seconds, where a client or its protocol
+        waits less. A request that is cancelled is computed no further than its present portion.
         """
         if len(self._waiting) >= self._settings.queue:
             raise ServingError(
@@ -100,7 +103,7 @@ class Scheduler:
         work = _Work(signature, inputs, _rows(signature, inputs), bytes_of(inputs), answer)
         self._waiting.add(work)
         count = self._enqueue(work)
-        limit = self._settings.timeout * count
+        limit = self._settings.timeout * min(count, MOST_TIMES)
         if timeout is not None:
             limit = min(limit, timeout)
         try:

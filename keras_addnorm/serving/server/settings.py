@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+import re
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.fields import Rule, check_settings, check_types, setting
 
+ANY_HOST = "*"
+"""Among the allowed hosts: neither Host nor Origin is checked."""
+
 _MEBIBYTE = 1024 * 1024
+# A name, or all that end with it.
+_HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]{0,252}[A-Za-z0-9_])?")
 
 
 def _port(default: int, help: str) -> Any:
@@ -34,6 +41,12 @@ class Settings:
     directory: Path
     name: str | None = setting(None, "the model's name in requests; else the folder's name")
     host: str = setting("127.0.0.1", "address to listen at; only this machine reaches 127.0.0.1")
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "more names under which it may be called, without port, as by a proxy; *.NAME: all below "
+        "NAME; *: any, nothing is checked",
+        metavar="NAME",
+    )
     port: int = _port(8501, "port of REST and of the page; 0 is any free one")
     grpc_port: int | None = _port(8500, "port of gRPC; 0 is any free one")
     max_request_bytes: int = setting(
@@ -51,7 +64,7 @@ class Settings:
     timeout: float = setting(
         30.0,
         "seconds that a request may take, waiting included; over REST, as many times that as it "
-        "has portions of 64 rows or 16 KiB",
+        "has portions of 64 rows or 16 KiB, at most 20 times",
         above=0,
     )
     max_batch_size: int = setting(64, "the most rows in a merged batch; 1 merges none", minimum=1)
@@ -79,7 +92,9 @@ class Settings:
         object.__setattr__(self, "directory", to_path(self.directory))
         check_types(self, "server")
         names = [Rule(name, getattr(self, name) != "", "a name") for name in ("name", "host")]
-        check_settings(self, "server", names)
+        are_hosts = all(map(_is_host, self.allowed_hosts))
+        hosts = "names or addresses without scheme and port, *.NAME, or *"
+        check_settings(self, "server", [*names, Rule("allowed_hosts", are_hosts, hosts)])
 
     @property
     def model_name(self) -> str:
@@ -105,3 +120,12 @@ class Settings:
     def max_rows(self) -> int:
         """The most rows, or texts, in a request."""
         return max(1, self.max_request_bytes // 400)
+
+
+def _is_host(text: str) -> bool:
+    if text == ANY_HOST or _HOST_NAME.fullmatch(text):
+        return True
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False

@@ -69,7 +69,7 @@ async function isIntact(bytes, address) {
 async function start() {
   if (location.protocol === "file:") {
     throw new Error("Browsers do not let a page read files from the disk. Serve its folder: " +
-      "keras-addnorm serve FOLDER, or python -m http.server --directory FOLDER.");
+      "keras-addnorm serve FOLDER, or python -m http.server --bind 127.0.0.1 --directory FOLDER.");
   }
   if (typeof WebAssembly !== "object") {
     throw new Error("The engine needs WebAssembly, which this browser lacks or has switched off.");
