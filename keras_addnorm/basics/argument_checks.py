@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import numbers
 import os
@@ -174,7 +175,8 @@ def to_file(path: str | os.PathLike[str]) -> Path:
         The path.
 
     Raises:
-        ValueError: If it is empty, or that of a pipe, a device or a socket, which have no end.
+        ValueError: If it is empty, longer than any file's, or that of a pipe, a device or a socket,
+            which have no end.
 
     Example:
         >>> from keras_addnorm.basics.argument_checks import to_file
@@ -187,8 +189,10 @@ def to_file(path: str | os.PathLike[str]) -> Path:
     path = to_path(path)
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):  # Opening it says why.
-        return path
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENAMETOOLONG:
+            raise ArgumentError("A path has names that are too long.", value=str(path)) from error
+        return path  # Opening it says why.
     for name, is_of_kind in _ENDLESS.items():
         if is_of_kind(mode):
             raise ArgumentError(

@@ -220,7 +220,7 @@ def load_pretrained(
     kind = kind.ignoring(ignored)
     if target_language is not None:
         kind = kind.into(target_language)
-    with _reading(path):
+    with _reading(path, kind):
         checkpoint = kind.open(path)
         config = kind.config(checkpoint)
         _require_sizes(config, checkpoint.tensors)
@@ -396,18 +396,20 @@ def _text_files(folder: Path, family: Family) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Name the checkpoint in errors about what its files hold."""
+def _reading(path: Path, family: Family | None = None) -> Iterator[None]:
+    """Name the checkpoint, and where its settings stand, in errors about what its files hold."""
+    known = [name for name in family.settings_files if (path / name).is_file()] if family else []
+    place = f"'{path}' ({', '.join(known)})" if known else f"'{path}'"
     try:
         yield
     except ArgumentError as error:
         if str(path) in str(error):
             raise
-        remedy = f"This was read from '{path}'."
+        remedy = f"This was read from {place}."
         raise ArgumentError(remedy=remedy, because=error) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(
-            f"A file of '{path}' holds a value of another kind than its toolkit writes: "
+            f"A file of {place} holds a value of another kind than its toolkit writes: "
             f"{type(error).__name__}, {error}. Expected the files as they were published. Copy or "
             "download them again."
         ) from error
@@ -417,5 +419,5 @@ def _reading(path: Path) -> Iterator[None]:
             raise
         said = shown(str(error))
         if str(path) not in said:
-            said = f"{said.rstrip('.')}. This was read from '{path}'."
+            said = f"{said.rstrip('.')}. This was read from {place}."
         raise ValueError(said) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _UNITS_LOOKED_AT = 100
 _MOST_VARIANTS = _MOST_PAIRS = 1000
 _LONGEST_LANGUAGE = 80
 _MOST_LANGUAGES = 100  # that are named where two are missing
+# Asked of each variant of a memory, which has few languages; they are short, as `start` sees to.
+_is_in = functools.lru_cache(1024)(is_in)
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,10 @@ class _Units(XmlHandler):
         if name == "tu":
             self._variants, self._line = [], line
         elif name == "tuv":
-            self._language = attributes.get("xml:lang") or attributes.get("lang") or ""
+            language = attributes.get("xml:lang") or attributes.get("lang") or ""
+            self._language = language[:_LONGEST_LANGUAGE]
             if len(self.seen) < _MOST_LANGUAGES:
-                self.seen[tidy(self._language[:_LONGEST_LANGUAGE])] = None
+                self.seen[tidy(self._language)] = None
         elif name == "seg":
             self._segment = TextParts()
         elif self._segment is not None and name in _CODES:
@@ -107,7 +111,7 @@ class _Units(XmlHandler):
             self.found.append(RawPair("", "", self._line))
             return
         sides = [
-            dict.fromkeys(text for language, text in self._variants if is_in(language, wanted))
+            dict.fromkeys(text for language, text in self._variants if _is_in(language, wanted))
             for wanted in self._languages
         ]
         if len(sides[0]) * len(sides[1]) > _MOST_PAIRS:

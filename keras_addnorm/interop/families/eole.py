@@ -191,6 +191,7 @@ class Eole(FamilyOfOpenNMT):
     """
 
     read_only = "Eole's folders"
+    settings_files = ("config.json", "vocab.json")
 
     def open(self, path: Path) -> Checkpoint:
         """Find `config.json`, `vocab.json` and the files of tensors."""

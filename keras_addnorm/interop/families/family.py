@@ -61,6 +61,9 @@ class Family(abc.ABC):
     text_files: ClassVar[tuple[str, ...]] = ()
     """The files that its tokenizers are made of, which go back as they came."""
 
+    settings_files: ClassVar[tuple[str, ...]] = ()
+    """The files of a folder that say sizes, ids and searches, for errors about what they say."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "ignored", _names(self.ignored))
 

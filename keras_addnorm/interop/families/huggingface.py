@@ -42,6 +42,8 @@ class HuggingFaceFamily(Family):
     config_file: ClassVar[ConfigFile]
     """What its `config.json` says."""
 
+    settings_files = ("config.json", "generation_config.json")
+
     prefix: ClassVar[str] = ""
     """What the names of a file begin with, unless it was saved without a head."""
 
@@ -204,7 +206,7 @@ def _said_of_searches(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | None:
     """Return a special id: that of searches, if the config has another; `None` if none has one."""
-    of_search, of_config = _ids(said.get(name)), _ids(settings.get(name))
+    of_search, of_config = (_ids(name, each.get(name)) for each in (said, settings))
     both = [token for token in of_search if token in of_config]
     found = both if len(both) == 1 else of_search or of_config
     if len(found) > 1:
@@ -222,8 +224,8 @@ def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | Non
     return found[0] if found else None
 
 
-def _ids(value: Any) -> list[int]:
+def _ids(name: str, value: Any) -> list[int]:
     found = value if isinstance(value, list) else [] if value is None else [value]
     if wrong := [each for each in found if type(each) is not int]:
-        raise ArgumentError("A special id is a whole number.", value=wrong[0])
+        raise ArgumentError("A special id is a whole number.", received=f"{name} = {wrong[0]!r:.200}")
     return found

@@ -116,6 +116,7 @@ class JoeyNMT(ReadOnlyFamily):
     """
 
     read_only = "Joey NMT's models"
+    settings_files = ("config.yaml",)
 
     def open(self, path: Path) -> Checkpoint:
         """Find the settings and the best checkpoint of a folder, or read a given one."""

@@ -10,7 +10,7 @@ from typing import Any
 from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_text
-from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
+from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.data.piece_ids import filler
 from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.constraints import Constraint, ForbiddenTokens, MaxLength
@@ -23,6 +23,7 @@ from keras_addnorm.interop.families.text_files import (
     by_mapping,
     moved,
     read_ids,
+    read_pieces,
     read_yaml,
     require_text_file,
 )
@@ -85,7 +86,7 @@ def search_of(
     if not settings.get("allow-special", False):
         vocabularies = _vocabularies(checkpoint)
         if vocabularies and vocabularies[1].suffix == ".spm":
-            pieces = enumerate(sentencepiece_pieces(vocabularies[1]))
+            pieces = enumerate(read_pieces(vocabularies[1]))
             never += [token for token, piece in pieces if piece in _CONTROL_BYTES]
     # Marian cuts a sequence off there; with room for the end, ours has the same tokens.
     factor = float(settings.get("max-length-factor", 3))
@@ -249,7 +250,7 @@ def _tokenizer(folder: Path, side: str, vocabulary: Path, size: int) -> Tokenize
         model = models[0] if len(models) == 1 else require_text_file(folder, f"{side}.spm")
         ids = read_vocabulary(vocabulary)
         return by_mapping(model, {**ids, _PAD: size - 1}, size, **special)
-    count = len(sentencepiece_pieces(vocabulary))
+    count = len(read_pieces(vocabulary))
     last = (*map(filler, range(count, size - 1)), _PAD)
     return moved(vocabulary, size, last=last, **special)
 

@@ -56,6 +56,8 @@ class MarianNpz(Family):
         Junczys-Dowmunt et al., "Marian: Fast Neural Machine Translation in C++", 2018.
     """
 
+    settings_files = ("decoder.yml",)
+
     def open(self, path: Path) -> Checkpoint:
         """Find the one model of a folder, and the settings in it."""
         if path.is_dir():

@@ -59,7 +59,10 @@ def read_tensorflow_checkpoint(path: Path) -> dict[str, StoredTensor]:
             "A checkpoint of TensorFlow needs 'tensorflow', which is not installed. Install it "
             "with: pip install tensorflow"
         ) from error
-    prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
+    try:
+        prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
+    except (tf.errors.OpError, ValueError) as error:  # Of a text that is none.
+        raise _damaged(path / "checkpoint", error) from error
     if prefix is None or not Path(f"{prefix}.index").is_file():
         raise FileNotFoundError(
             f"There is no checkpoint of TensorFlow at '{path}'. Expected a folder with a file "
