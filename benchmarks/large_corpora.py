@@ -4,25 +4,29 @@ Makes folders of random sentences of so many pairs (Zipf's law, 40,000 words a s
 `HISTORY.md`) and runs the phases that come before the first update, each size in a process of its
 own: training the tokenizer, tokenising and checking the pairs, the buckets and the first batch; and
 the same again, as a second start does it. Beside it stands what nobody can avoid: reading the text
-once and tokenising it, without keeping the ids.
+once and tokenising it, without keeping the ids. Where they are installed, peers prepare the same
+pairs (`corpus_peers.py`).
 
-    python benchmarks/large_corpora.py --pairs 10000 100000 1000000
+    python benchmarks/large_corpora.py --pairs 10000 100000 1000000 5000000
     python benchmarks/large_corpora.py --pairs 100000 --keep corpora    # keeps the text
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib.util
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import corpus_peers
 import numpy as np
+from measure import cpu_seconds, peak_mebibytes
 
 _WORDS, _LONGEST_WORD, _MEAN_LENGTH = 40_000, 9, 12
 _AT_ONCE = 50_000
@@ -62,15 +66,6 @@ def _sentences(generator: np.random.Generator, words: np.ndarray, count: int) ->
     return "".join(f"{row}\n" for row in rows)
 
 
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _peak_mebibytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def prepare(corpus: Path, run: Path, preset: str) -> dict[str, float]:
     """Prepares a training in this process, up to its first batch; its figures."""
     os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -80,14 +75,14 @@ def prepare(corpus: Path, run: Path, preset: str) -> dict[str, float]:
 
     config = RunConfig.from_dict({"data": str(corpus), "model": {"preset": preset}})
     directory = RunDirectory(run)
-    started, before = _cpu_seconds(), _peak_mebibytes()
+    started, before = cpu_seconds(), peak_mebibytes()
     with directory.locked():
         prepared = prepare_training(config, directory, ONE_DEVICE, lambda line: None)
         next(prepared.epochs.batches(0))
     return {
-        "cpu": round(_cpu_seconds() - started, 2),
-        "imports_mib": round(before),
-        "peak_mib": round(_peak_mebibytes()),
+        "cpu": round(cpu_seconds() - started, 2),
+        "imports_mib": before,
+        "peak_mib": peak_mebibytes(),
         "pairs": prepared.report.kept,
     }
 
@@ -100,10 +95,10 @@ def read_and_tokenize(corpus: Path, run: Path) -> dict[str, float]:
     from keras_addnorm.data.request import Request
 
     tokenizers = TokenizerPair.load(run / "tokenizer")
-    started = _cpu_seconds()
+    started = cpu_seconds()
     pairs = open_translation(Request(str(corpus), "en", "de")).read("train")
     count = sum(1 for _ in encode_pairs(pairs, tokenizers, tokenizers.bound_format))
-    return {"cpu": round(_cpu_seconds() - started, 2), "pairs": count}
+    return {"cpu": round(cpu_seconds() - started, 2), "pairs": count}
 
 
 def _in_a_process(*arguments: object) -> dict[str, float]:
@@ -119,7 +114,14 @@ def measure(pairs: int, folder: Path, preset: str) -> dict[str, float]:
     write_corpus(corpus, pairs)
     first = _in_a_process("prepare", corpus, run, preset)
     second = _in_a_process("prepare", corpus, run, preset)
-    plain = _in_a_process("read", corpus, run)
+    plain = _in_a_process("read", corpus, run, preset)
+    peers = {
+        f"{name}{again}_{key}": value
+        for name, starts in corpus_peers.STARTS.items()
+        if importlib.util.find_spec(name) is not None
+        for again in starts
+        for key, value in _in_a_process(name, corpus, run, preset).items()
+    }
     ids = sum(path.stat().st_size for path in (run / "token_ids").glob("*.npy"))
     return {
         "pairs": pairs,
@@ -130,6 +132,7 @@ def measure(pairs: int, folder: Path, preset: str) -> dict[str, float]:
         "second_peak_mib": second["peak_mib"],
         "imports_mib": first["imports_mib"],
         "ids_mib": round(ids / 2**20, 1),
+        **peers,
     }
 
 
@@ -143,18 +146,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
-        phase, corpus, run, *rest = options.only
-        found = prepare(Path(corpus), Path(run), *rest) if phase == "prepare" else None
-        print(json.dumps(found or read_and_tokenize(Path(corpus), Path(run))))
+        phase, corpus, run, preset = options.only
+        phases = {
+            "prepare": functools.partial(prepare, preset=preset),
+            "read": read_and_tokenize,
+            **corpus_peers.PEERS,
+        }
+        print(json.dumps(phases[phase](Path(corpus), Path(run))))
         return
     sizes = [3_000] if options.smoke else options.pairs
     with tempfile.TemporaryDirectory() as temporary:
         rows = [measure(pairs, options.keep or Path(temporary), options.preset) for pairs in sizes]
-    names = [*rows[0]]
-    print("| " + " | ".join(name.replace("_", " ") for name in names) + " |")
-    print("|" + "---:|" * len(names))
-    for row in rows:
-        print("| " + " | ".join(f"{row[name]:,}" for name in names) + " |")
+    print("| | " + " | ".join(f"{row['pairs']:,}" for row in rows) + " |")
+    print("|---|" + "---:|" * len(rows))
+    for name in rows[0]:
+        print(
+            f"| {name.replace('_', ' ')} | " + " | ".join(f"{row[name]:,}" for row in rows) + " |"
+        )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 

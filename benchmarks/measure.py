@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -138,3 +139,14 @@ def write_json(path: str | Path, figures: Mapping[str, Any]) -> None:
     """Write figures to a file: timings become dicts, the rest has to be plain."""
     text = json.dumps(figures, indent=2, default=lambda timing: timing.to_dict())
     Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def cpu_seconds() -> float:
+    """Processor seconds that this process has used, all threads together."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def peak_mebibytes() -> int:
+    """The most memory that this process has held."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

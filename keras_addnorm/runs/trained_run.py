@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,38 @@ def digest_of_run(
             _ = dataclasses.replace(load_run(directory), config=config).shortlist  # Makes it.
         parts.append(sha256(directory.lexicon))
     return digest_of_values([parts, chosen])
+
+
+def load_run_of(
+    directory: RunDirectory,
+    digest: str,
+    search: Mapping[str, Any] | None = None,
+    digested: Sequence[str] = SEARCH_SETTINGS,
+) -> TrainedRun:
+    """Loads a run that has to be as it was when its digest was made, in another process perhaps.
+
+    Args:
+        directory: The run directory.
+        digest: What `digest_of_run` returned.
+        search: Settings of its search in place of its own.
+        digested: The search settings that the digest tells.
+
+    Returns:
+        The run.
+
+    Raises:
+        UserError: If its files are others now.
+    """
+    run = load_run(directory)
+    changes = {f"evaluation.{name}": value for name, value in (search or {}).items()}
+    run = dataclasses.replace(run, config=run.config.replace(changes))
+    if digest_of_run(directory, run.config, digested) != digest:
+        raise UserError(
+            f"The run {str(directory.path)!r} has other weights, or another lexicon, than a moment "
+            "ago: it is being trained or changed. Wait for the end of that, or use a copy of the "
+            "run or an export. The same command begins anew with the files that are there now."
+        )
+    return run
 
 
 def load_run(directory: str | Path | RunDirectory) -> TrainedRun:

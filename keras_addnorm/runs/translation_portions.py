@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import digest_of_values
 from keras_addnorm.basics.locks import alone, lock_soon
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.nearest import nearest
 from keras_addnorm.runs.portion_progress import filling
 from keras_addnorm.runs.portions import (
     TEXTS_IN_PORTION,
@@ -33,7 +33,7 @@ from keras_addnorm.runs.portions import (
     fill_in_processes,
 )
 from keras_addnorm.runs.rows import Rows, write_rows
-from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 
 _TEXTS = "texts.jsonl"
 _DIGITS = 32  # of the name of a folder of portions; one without a name yet has fewer
@@ -53,24 +53,31 @@ class RunTranslator:
         config: Its configuration, with the search that is asked for.
         n_best: The number of translations of each text.
         languages: `source_language` and `target_language`, where it is told them.
+        choose_by: The metric by which the translation nearest to a reference is chosen. Then the
+            texts are pairs with their references, and a result is one translation, its score and
+            its nearness. `None` for all translations of each text.
+        digested: The search settings that its digest tells.
     """
 
     directory: RunDirectory
     config: RunConfig
     n_best: int = 1
     languages: Mapping[str, Any] = field(default_factory=dict)
+    choose_by: str | None = None
+    digested: Sequence[str] = SEARCH_SETTINGS
 
     @functools.cached_property
-    def _digest(self) -> str:
+    def digest(self) -> str:
+        """That of the run, as it was when this was asked for first."""
         from keras_addnorm.runs.trained_run import digest_of_run
 
         with as_user_errors():
-            return digest_of_run(self.directory, self.config)
+            return digest_of_run(self.directory, self.config, self.digested)
 
     def made_from(self) -> dict[str, Any]:
         """All that its translations depend on beside the texts."""
         return {
-            "run": self._digest,
+            "run": self.digest,
             "n_best": self.n_best,
             # Sums are rounded otherwise in batches of another size.
             "batch_size": self.config.evaluation.batch_size,
@@ -82,11 +89,19 @@ class RunTranslator:
         return translate_with_run, {
             "run": str(self.directory.path),
             "verify": self.directory.verify,
-            "digest": self._digest,
+            "digest": self.digest,
+            "digested": list(self.digested),
             "search": dataclasses.asdict(self.config.evaluation),
             "n_best": self.n_best,
             "languages": dict(self.languages),
+            "choose_by": self.choose_by,
         }
+
+    def fill(
+        self, portions: Portions[Any], texts: Path, processes: int, done: Callable[[], object]
+    ) -> None:
+        """Translates what a folder of portions does not have, of texts in a file of rows."""
+        _fill_portions(self, portions, texts, processes, done)
 
 
 @dataclass(frozen=True)
@@ -167,10 +182,8 @@ def in_portions(
         if before := portions.count_done():
             going_on(before)
         if not portions.has(shard):
-            function, job = translator.job()
-            job |= {"texts": str(place / _TEXTS), "folder": str(place), "size": size}
             with as_user_errors(), filling(portions, say) as done:
-                fill_in_processes(function, job, portions, processes, done, shard)
+                _fill_portions(translator, portions, place / _TEXTS, processes, done, shard)
     except BaseException:
         os.close(held)
         if not portions.count_done():
@@ -253,13 +266,28 @@ def _remove_idle(folder: Path, places: Iterable[Path]) -> None:
         folder.rmdir()
 
 
+def _fill_portions(
+    translator: RunTranslator | ExportTranslator,
+    portions: Portions[Any],
+    texts: Path,
+    processes: int,
+    done: Callable[[], object],
+    shard: Share = WHOLE,
+) -> None:
+    function, job = translator.job()
+    job |= {"texts": str(texts), "folder": str(portions.folder), "size": portions.size}
+    fill_in_processes(function, job, portions, processes, done, shard)
+
+
 def translate_with_run(
     run: str,
     verify: bool,
     digest: str,
+    digested: Sequence[str],
     search: Mapping[str, Any],
     n_best: int,
     languages: Mapping[str, Any],
+    choose_by: str | None,
     texts: str,
     folder: str,
     size: int,
@@ -267,28 +295,42 @@ def translate_with_run(
     done: Callable[[], object] = lambda: None,
 ) -> None:
     """Translates a share of texts with a run, which has to be the one of that digest."""
-    from keras_addnorm.runs.trained_run import digest_of_run, load_run
+    from keras_addnorm.runs.trained_run import load_run_of
     from keras_addnorm.runs.translate import n_best_translations
 
-    found = load_run(RunDirectory(run, verify=verify))
-    changes = {f"evaluation.{name}": value for name, value in search.items()}
-    found = dataclasses.replace(found, config=found.config.replace(changes))
-    # A training may go on beside this command.
-    if digest_of_run(found.directory, found.config) != digest:
-        raise UserError(
-            f"The run {run!r} has other weights, or another lexicon, than a moment ago: it is "
-            "being trained or changed. Wait for the end of that, or translate with a copy of the "
-            "run or an export. The same command begins anew with the files that are there now."
-        )
+    found = load_run_of(RunDirectory(run, verify=verify), digest, search, digested)
+
+    def translate(batch: Sequence[str]) -> list[Any]:
+        return n_best_translations(found, batch, n_best, **languages)
+
+    compute, length = translate, len
+    if choose_by is not None:
+        compute, length = _choosing(translate, choose_by, found.config.target), _length_of_source
     _fill(
-        lambda batch: n_best_translations(found, batch, n_best, **languages),
-        found.config.evaluation.batch_size,
-        texts,
-        folder,
-        size,
-        share,
-        done,
+        compute, found.config.evaluation.batch_size, texts, folder, size, share, done, length=length
     )
+
+
+def _choosing(
+    translate: Callable[[Sequence[str]], list[Any]], metric: str, language: str
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """Takes pairs of a text and its reference; gives the translation nearest to the reference."""
+    from keras_addnorm.training import sentence_scorer
+
+    nearness = sentence_scorer(metric, language=language)
+
+    def compute(batch: Sequence[tuple[str, str | None]]) -> list[Any]:
+        found = translate([source for source, _ in batch])
+        return [
+            nearest(hypotheses, reference, nearness)
+            for hypotheses, (_, reference) in zip(found, batch, strict=True)
+        ]
+
+    return compute
+
+
+def _length_of_source(pair: Sequence[Any]) -> int:
+    return len(pair[0])
 
 
 def translate_with_export(
@@ -315,15 +357,16 @@ def translate_with_export(
 
 
 def _fill(
-    compute: Callable[[Sequence[str]], Sequence[Any]],
+    compute: Callable[[Sequence[Any]], Sequence[Any]],
     batch_size: int,
     texts: str,
     folder: str,
     size: int,
     share: Sequence[int],
     done: Callable[[], object],
+    length: Callable[[Any], int] = len,
 ) -> None:
     rows = Rows(texts)
-    Portions[str](folder, len(rows), size).fill(
-        compute, rows.read, len, batch_size=batch_size, share=Share(*share), done=done
+    Portions[Any](folder, len(rows), size).fill(
+        compute, rows.read, length, batch_size=batch_size, share=Share(*share), done=done
     )

@@ -22,9 +22,9 @@ from keras_addnorm.runs.distillation.stages import Stages
 from keras_addnorm.runs.distillation.teacher import (
     RunTeacher,
     TranslatedText,
-    nearest,
     open_teacher,
 )
+from keras_addnorm.runs.nearest import nearest
 from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.setting_flags import flags_by_name
 from keras_addnorm.runs.text_data import save_tokenizers
@@ -301,7 +301,8 @@ def test_text_has_no_distribution_over_tokens(tmp_path, corpus, translated):
 def test_at_token_level_the_student_has_the_teachers_vocabulary_and_its_licence(tmp_path, corpus):
     own = {"tokenizer.vocabulary_size": 37, "tokenizer.kind": "unigram", "licence": "cc-by-4.0"}
     taught = student_config({"data": str(corpus), **own})
-    teacher = RunTeacher(RunDirectory(tmp_path / "teacher"), taught)
+    run = RunDirectory(tmp_path / "teacher")
+    teacher = RunTeacher.of(run, taught, DistillationConfig(str(run.path)))
     tokenizers = TokenizerPair.train(pairs_of(corpus), **dataclasses.asdict(taught.tokenizer))
     save_tokenizers(tokenizers, teacher.directory)
     config = student_config({"data": str(corpus), "split": "train[:9]", "target_column": "2"})

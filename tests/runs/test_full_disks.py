@@ -12,9 +12,15 @@ from keras_addnorm import cli
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.interop import make_random_folder
 from keras_addnorm.runs import RunDirectory
+from keras_addnorm.runs.distillation.settings import DistillationConfig
+from keras_addnorm.runs.distillation.teacher import RunTeacher
+from keras_addnorm.runs.portions import Portions
 from keras_addnorm.runs.pretrained_run import import_pretrained
+from keras_addnorm.runs.rows import write_rows
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import digest_of_run, load_run_of
 from keras_addnorm.runs.translation_portions import RunTranslator, in_portions
+from keras_addnorm.training import sentence_scorer
 
 FULL = r"would become larger than it may be .*ulimit -f"
 
@@ -75,6 +81,11 @@ def test_weights_that_change_are_not_mixed(tmp_path, corpus):
     train(settings, directory, say=lambda line: None, verbose=0)
     translator = RunTranslator(directory, directory.read_config())
     translator.made_from()
+    distilled = DistillationConfig(str(directory.path), choose_by="bleu")
+    teacher = RunTeacher.of(directory, directory.read_config(), distilled)
+    teacher.made_from(distilled)
+    others = digest_of_run(directory, directory.read_config(), ())
+    write_rows(tmp_path / "pairs", [["red", "rot"]])
     # A training that goes on beside the translation.
     train(
         settings.replace({"training.epochs": 2, "training.peak_learning_rate": 0.1}),
@@ -83,9 +94,22 @@ def test_weights_that_change_are_not_mixed(tmp_path, corpus):
         verbose=0,
     )
     assert np.all(directory.read_log()[1]["val_loss"] > 0)
+    changed = "other weights, or another lexicon, than a moment ago"
     with (
-        pytest.raises(UserError, match="other weights, or another lexicon, than a moment ago"),
+        pytest.raises(UserError, match=changed),
         in_portions(tmp_path / "out", ["red"], translator, say=print),
     ):
         pass
     assert not (tmp_path / "out").exists()
+    portions = Portions(tmp_path / "stage", 1)
+    with pytest.raises(UserError, match=changed):
+        teacher.fill(portions, tmp_path / "pairs", distilled, lambda: None)
+    # The model by which a distillation scores its text.
+    with pytest.raises(UserError, match=changed):
+        load_run_of(directory, others, digested=())
+    assert portions.count_done() == 0
+    # With the files of now it translates, and chooses.
+    again = RunTeacher.of(directory, directory.read_config(), distilled)
+    again.fill(portions, tmp_path / "pairs", distilled, lambda: None)
+    ((text, _, nearness),) = portions
+    assert nearness == sentence_scorer("bleu", language="de")(text, "rot")

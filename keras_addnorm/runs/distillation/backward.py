@@ -11,7 +11,7 @@ from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.distillation.teacher import Sourced
 from keras_addnorm.runs.portions import Portions, Share
 from keras_addnorm.runs.rows import Rows
-from keras_addnorm.runs.trained_run import TrainedRun, load_run
+from keras_addnorm.runs.trained_run import TrainedRun, load_run_of
 
 # The source of a pair, and its translation.
 Pair = tuple[str, str]
@@ -20,6 +20,7 @@ Pair = tuple[str, str]
 def score_share(
     backward: str,
     verify: bool,
+    digest: str,
     pairs: str,
     translations: str,
     folder: str,
@@ -27,7 +28,7 @@ def score_share(
     done: Callable[[], object] = lambda: None,
 ) -> None:
     """Scores a share of the pairs; a result is a number, or null where the model has no room."""
-    run = load_run(RunDirectory(backward, verify=verify))
+    run = load_run_of(RunDirectory(backward, verify=verify), digest, digested=())
     rows = Rows(pairs)
     translated = Portions[Sourced](translations, len(rows))
 

@@ -16,12 +16,13 @@ from keras import ops
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation.stages import Stages
-from keras_addnorm.runs.distillation.teacher import Sourced, translate_share
+from keras_addnorm.runs.distillation.teacher import Sourced
 from keras_addnorm.runs.portion_progress import filling
-from keras_addnorm.runs.portions import Portions, fill_in_processes
+from keras_addnorm.runs.portions import Portions
 from keras_addnorm.runs.rows import Rows
-from keras_addnorm.runs.trained_run import digest_of_run, load_run
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
+from keras_addnorm.runs.translation_portions import RunTranslator
 from keras_addnorm.runs.worker_processes import in_processes, shares_of_cores
 from keras_addnorm.training import evaluate_translations, on_eight_bit_grid
 
@@ -76,8 +77,10 @@ def measure(
     Returns:
         The figures.
     """
+    config = directory.read_config()
+    translator = RunTranslator(directory, config, choose_by="chrf")
     made_from = {
-        "model": digest_of_run(directory, directory.read_config()),
+        "model": translator.digest,
         "test": test_digest,
         "figures": [item.name for item in fields(Figures)],
     }
@@ -88,18 +91,8 @@ def measure(
         return Figures(**{**figures, "signatures": tuple(figures["signatures"])})
     rows = Rows(test)
     portions = Portions[Sourced](folder, len(rows))
-    job = {
-        "teacher": str(directory.path),
-        "verify": directory.verify,
-        "pairs": str(test),
-        "folder": str(folder),
-        "search": {},
-        "n_best": 1,
-        "choose_by": "chrf",
-    }
     with filling(portions, say) as done:
-        fill_in_processes(translate_share, job, portions, processes, done)
-    config = directory.read_config()
+        translator.fill(portions, test, processes, done)
     scores = evaluate_translations(
         [text for text, *_ in portions],
         [reference for _, reference in rows],

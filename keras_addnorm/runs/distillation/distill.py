@@ -189,13 +189,15 @@ def _make_corpus(
     scores = None
     if settings.backward:
         other = RunDirectory(settings.backward, verify=directory.verify)
-        scored_from = {**text_from, "backward": digest_of_run(other, other.read_config(), ())}
+        digest = digest_of_run(other, other.read_config(), ())
+        scored_from = {**text_from, "backward": digest}
         scores = Portions[backward.Pair](stages.begin("scores", scored_from), len(pairs))
         if not scores.is_full:
             say(f"The backward model {settings.backward} scores them.")
         job = {
             "backward": settings.backward,
             "verify": directory.verify,
+            "digest": digest,
             "pairs": str(path),
             "translations": str(translations.folder),
             "folder": str(scores.folder),

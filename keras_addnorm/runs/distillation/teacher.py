@@ -17,11 +17,11 @@ from keras_addnorm.data.request import Request
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.distillation.settings import DistillationConfig
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.portions import Portions, Share, fill_in_processes
+from keras_addnorm.runs.nearest import nearest
+from keras_addnorm.runs.portions import Portions
 from keras_addnorm.runs.rows import Rows
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
-from keras_addnorm.runs.trained_run import digest_of_run, load_run
-from keras_addnorm.runs.translate import n_best_translations
+from keras_addnorm.runs.translation_portions import RunTranslator
 from keras_addnorm.training import sentence_scorer
 
 # A source and its reference, if it has one.
@@ -47,28 +47,57 @@ class RunTeacher:
     """A run that translates.
 
     Attributes:
-        directory: Its directory.
-        config: Its configuration.
+        translator: The run, with the search that the distillation has in place of its own.
     """
 
-    directory: RunDirectory
-    config: RunConfig
+    translator: RunTranslator
 
-    def search(self, settings: DistillationConfig) -> dict[str, Any]:
-        """The settings of its search that the distillation has in place of the run's."""
-        return {
+    @classmethod
+    def of(
+        cls, directory: RunDirectory, config: RunConfig, settings: DistillationConfig
+    ) -> RunTeacher:
+        """Makes the teacher of a run.
+
+        Args:
+            directory: The run.
+            config: Its configuration.
+            settings: The distillation.
+
+        Returns:
+            The teacher.
+        """
+        search: dict[str, Any] = {
             "evaluation.num_beams": settings.beams,
             "evaluation.length_penalty": settings.length_penalty,
             "evaluation.length_penalty_kind": "average",
         }
+        chosen = [key.rpartition(".")[2] for key in search]
+        return cls(
+            RunTranslator(
+                directory,
+                config.replace(search),
+                n_best=settings.num_hypotheses,
+                choose_by=settings.choose_by,
+                # Stages name the others themselves, so that they can say which one has changed.
+                digested=tuple(name for name in SEARCH_SETTINGS if name not in chosen),
+            )
+        )
+
+    @property
+    def directory(self) -> RunDirectory:
+        """Its directory."""
+        return self.translator.directory
+
+    @property
+    def config(self) -> RunConfig:
+        """Its configuration."""
+        return self.translator.config
 
     def made_from(self, settings: DistillationConfig) -> dict[str, Any]:
         """What its translations depend on."""
-        chosen = [key.rpartition(".")[2] for key in self.search(settings)]
-        others = [name for name in SEARCH_SETTINGS if name not in chosen]
         fields = ("beams", "length_penalty", "choose_by")
         return {
-            "teacher": digest_of_run(self.directory, self.config, others),
+            "teacher": self.translator.digest,
             "n_best": settings.num_hypotheses,
             **{name: getattr(settings, name) for name in fields},
         }
@@ -89,69 +118,7 @@ class RunTeacher:
         done: Callable[[], object],
     ) -> None:
         """Translates what is not translated yet."""
-        job = {
-            "teacher": str(self.directory.path),
-            "verify": self.directory.verify,
-            "pairs": str(pairs),
-            "folder": str(portions.folder),
-            "search": self.search(settings),
-            "n_best": settings.num_hypotheses,
-            "choose_by": settings.choose_by,
-        }
-        fill_in_processes(translate_share, job, portions, settings.processes, done)
-
-
-def translate_share(
-    teacher: str,
-    verify: bool,
-    pairs: str,
-    folder: str,
-    search: dict[str, Any],
-    n_best: int,
-    choose_by: str,
-    share: Sequence[int] = (0, 1),
-    done: Callable[[], object] = lambda: None,
-) -> None:
-    """Translates a share of the pairs, and chooses the hypothesis nearest to each reference.
-
-    A result is the translation, its score and its nearness, which is null without a reference.
-    """
-    run = load_run(RunDirectory(teacher, verify=verify))
-    run = dataclasses.replace(run, config=run.config.replace(search))
-    nearness = sentence_scorer(choose_by, language=run.config.target)
-
-    def compute(batch: Sequence[Sourced]) -> list[Any]:
-        found = n_best_translations(run, [source for source, _ in batch], n_best)
-        return [
-            nearest(hypotheses, reference, nearness)
-            for hypotheses, (_, reference) in zip(found, batch, strict=True)
-        ]
-
-    rows = Rows(pairs)
-    Portions[Sourced](folder, len(rows)).fill(
-        compute,
-        rows.read,
-        lambda pair: len(pair[0]),
-        batch_size=run.config.evaluation.batch_size,
-        share=Share(*share),
-        done=done,
-    )
-
-
-def nearest(
-    hypotheses: Sequence[Translation],
-    reference: str | None,
-    nearness: Callable[[str, str], float],
-) -> tuple[str, float, float | None]:
-    """Returns the hypothesis nearest to a reference, its score and nearness; else the best one.
-
-    Of equally near ones it is the first.
-    """
-    if reference is None:
-        return (*hypotheses[0], None)
-    near = [nearness(text, reference) for text, _ in hypotheses]
-    chosen = max(range(len(near)), key=lambda index: (near[index], -index))
-    return (*hypotheses[chosen], near[chosen])
+        self.translator.fill(portions, pairs, settings.processes, done)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,9 +216,8 @@ def open_teacher(config: RunConfig, settings: DistillationConfig, *, verify: boo
     path = Path(settings.teacher)
     directory = RunDirectory(path, verify=verify)
     if directory.config.exists() or directory.holds_parts():
-        return RunTeacher(
-            directory, require_direction(directory, config.source, config.target, "teacher")
-        )
+        taught = require_direction(directory, config.source, config.target, "teacher")
+        return RunTeacher.of(directory, taught, settings)
     if not path.exists():
         raise ArgumentError(
             f"There is no teacher {settings.teacher!r}.",
