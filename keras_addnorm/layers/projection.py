@@ -71,6 +71,8 @@ class Projection(AdaptableLayer, keras.layers.Dense):
 
     def quantized_call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Project the last axis with a quantised kernel: `(..., D)` -> `(..., units)`."""
+        if not self._is_calibrated():
+            return self.call(inputs, training=training)
         return self._flatly(super().quantized_call, ops.cast(inputs, self.compute_dtype), training)
 
     def label_logits(self, x: Tensor, labels: Tensor, chunk_size: int) -> LabelLogits:
@@ -88,6 +90,11 @@ class Projection(AdaptableLayer, keras.layers.Dense):
         """Return the constructor's arguments."""
         own = {"takes_16_bits": True} if self.takes_16_bits else {}
         return {**super().get_config(), **own}
+
+    def _is_calibrated(self) -> bool:
+        """Tell whether the kernel is whole numbers yet; while it is not, Keras watches `call`."""
+        calibrated = {"gptq": "is_gptq_calibrated", "awq": "is_awq_calibrated"}
+        return bool(getattr(self, calibrated.get(self.quantization_mode, ""), True))
 
     def _flatly(
         self, product: Callable[..., Tensor], inputs: Tensor, training: bool | None
