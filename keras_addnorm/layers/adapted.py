@@ -73,8 +73,27 @@ def quantize_layers(model: Any, policies: Mapping[str, Any]) -> None:
                 "Save the quantised model again, with the code that made it.",
                 value=name,
             )
-        # Of a layer that is built, Keras quantises the weights with it.
-        layers[name].dtype_policy = keras.dtype_policies.deserialize(policy)
+        layer, wanted = layers[name], keras.dtype_policies.deserialize(policy)
+        if wanted.quantization_mode in CALIBRATED:
+            _make_calibrated(layer, wanted)
+        else:  # Of a layer that is built, Keras quantises the weights with it.
+            layer.dtype_policy = wanted
+
+
+CALIBRATED = {"gptq": "is_gptq_calibrated", "awq": "is_awq_calibrated"}
+"""Modes of Keras that read data, and the attribute that says whether a layer has done so."""
+
+
+def _make_calibrated(layer: keras.layers.Layer, policy: Any) -> None:
+    """Give a dense layer the weights of one that Keras has calibrated, to be loaded."""
+    groups = {"dataset": None, "tokenizer": None, "group_size": policy.group_size}
+    if policy.quantization_mode == "gptq":
+        config = keras.quantizers.GPTQConfig(weight_bits=policy.weight_bits, **groups)
+    else:
+        config = keras.quantizers.AWQConfig(**groups)
+    layer.quantize(policy.quantization_mode, config=config)
+    del layer._kernel
+    setattr(layer, CALIBRATED[policy.quantization_mode], True)
 
 
 def _by_name(model: Any) -> dict[str, keras.layers.Layer]:

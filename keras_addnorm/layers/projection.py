@@ -11,7 +11,7 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.label_logits import LabelLogits
-from keras_addnorm.layers.adapted import lora_variables, redraw
+from keras_addnorm.layers.adapted import CALIBRATED, lora_variables, redraw
 from keras_addnorm.layers.shapes import leading_sizes
 from keras_addnorm.layers.vocabulary_product import is_16_bit, label_logits, project
 
@@ -93,8 +93,7 @@ class Projection(AdaptableLayer, keras.layers.Dense):
 
     def _is_calibrated(self) -> bool:
         """Tell whether the kernel is whole numbers yet; while it is not, Keras watches `call`."""
-        calibrated = {"gptq": "is_gptq_calibrated", "awq": "is_awq_calibrated"}
-        return bool(getattr(self, calibrated.get(self.quantization_mode, ""), True))
+        return bool(getattr(self, CALIBRATED.get(self.quantization_mode, ""), True))
 
     def _flatly(
         self, product: Callable[..., Tensor], inputs: Tensor, training: bool | None

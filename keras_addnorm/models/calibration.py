@@ -18,9 +18,6 @@ from keras_addnorm.basics.errors import ArgumentError
 
 Tensor = Any
 
-MODES = ("gptq", "awq")
-"""The modes of Keras that read calibration data."""
-
 
 class Pairs(NamedTuple):
     """The pairs of a window: ids or memory of the source, and ids of the target, a row each."""

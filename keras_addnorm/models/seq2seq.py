@@ -20,11 +20,16 @@ from keras_addnorm.decoding.generate import generate_with
 from keras_addnorm.decoding.search import takes_search
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.adapted import chosen_layers, quantize_layers, quantized_policies
+from keras_addnorm.layers.adapted import (
+    CALIBRATED,
+    chosen_layers,
+    quantize_layers,
+    quantized_policies,
+)
 from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
-from keras_addnorm.models import calibration
+from keras_addnorm.models.calibration import quantization_structure
 from keras_addnorm.models.checks import (
     check_data,
     check_inputs,
@@ -609,10 +614,11 @@ class Seq2SeqTransformer(keras.Model):
         """
         require_finite(self)
         is_chosen = chosen_layers("quantize", filters)
-        if (mode or getattr(config, "mode", None)) in calibration.MODES:
-            stacks = {*self.encoder._flatten_layers(), *self.decoder._flatten_layers()}
+        if (mode or getattr(config, "mode", None)) in CALIBRATED:
+            layers = [*self.encoder._flatten_layers(), *self.decoder._flatten_layers()]
+            kernels = {layer for layer in layers if isinstance(layer, Projection)}
             super().quantize(
-                mode, config=config, filters=lambda one: one in stacks and is_chosen(one), **kwargs
+                mode, config=config, filters=lambda one: one in kernels and is_chosen(one), **kwargs
             )
             return
         with old_objects_exempt():  # Keras collects garbage for each weight, a minute in all.
@@ -643,7 +649,7 @@ class Seq2SeqTransformer(keras.Model):
         Raises:
             ValueError: If targets of the model begin with the token at which texts end.
         """
-        return calibration.quantization_structure(self) if mode in calibration.MODES else None
+        return quantization_structure(self) if mode in CALIBRATED else None
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, and which layers are quantised, if any are."""
