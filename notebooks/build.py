@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ SOURCES = HERE / "src"
 PARTS = SOURCES / "parts"
 SOLUTIONS = HERE / "solutions"
 NAMES = tuple(sorted(path.stem for path in (*SOURCES.glob("*.py"), *SOURCES.glob("*.*.md"))))
+COLAB = "https://colab.research.google.com"
 CELL_SECONDS = 900  # the longest that a cell may take, on a very busy machine
 
 _KINDS = ("include", "exercise", "check")  # what the metadata of a cell may say
@@ -50,7 +52,25 @@ def read(name: str) -> Any:
         part = cell.metadata.pop("include", None)
         if part is not None:
             cell.source = (PARTS / part).read_text(encoding="utf-8").strip()
+    notebook.cells[0].source += f"\n\n{in_colab(name, address())}"
     return _with_ids(notebook)
+
+
+def address() -> str:
+    """The address of the repository, from where it stands alone."""
+    settings = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    return settings["project"]["urls"]["Repository"]
+
+
+def in_colab(name: str, repository: str) -> str:
+    """What opens a notebook in Colab, which reads from GitHub alone."""
+    place = repository.removesuffix("/").removeprefix("https://github.com/")
+    if place == repository.removesuffix("/"):
+        return (
+            f"*For [Colab]({COLAB}): upload this notebook. Its first cell installs the package, "
+            "and says so if no registry has it.*"
+        )
+    return f"[Open in Colab]({COLAB}/github/{place}/blob/main/notebooks/{name}.ipynb)"
 
 
 def read_solved(name: str) -> Any:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -151,12 +152,35 @@ def test_the_source_archive_holds_what_the_tests_read(built):
         }
     expected = {
         *("pyproject.toml", "constraints.txt", "README.md", "README.zh.md", "CHANGELOG.md"),
-        *("CONTRIBUTING.md", "mkdocs.yml"),
+        *("CONTRIBUTING.md", "mkdocs.yml", "CITATION.cff", "ROADMAP.md", "CODE_OF_CONDUCT.md"),
         *("LICENSE", "saved_models/README.md"),
     }
     for folder in ("keras_addnorm", "tests", "examples", "benchmarks", "docs", "notebooks"):
         expected |= files_of(folder)
     assert expected - inside == set()
+
+
+def test_the_citation_has_the_version_and_the_licence_of_the_package():
+    import keras_addnorm
+
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.search(r"^version: (.*)$", citation, re.M)[1] == keras_addnorm.__version__
+    assert re.search(r"^license: (.*)$", citation, re.M)[1] == "Apache-2.0"
+
+
+def test_the_address_of_the_repository_stands_in_one_place():
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    assert {"Repository", "Issues", "Changelog"} == {*urls}
+    assert all(url.startswith(urls["Repository"]) for url in urls.values())
+    texts = [
+        ROOT / "CITATION.cff",
+        ROOT / "mkdocs.yml",
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+    ]
+    holders = [path.name for path in texts if "repository.example" in path.read_text("utf-8")]
+    # A placeholder, until the page's first step has been taken.
+    assert holders in ([], ["releasing.md"])
 
 
 @pytest.mark.slow

@@ -61,6 +61,12 @@ def require_consistent(training: TrainingConfig) -> None:
             "Leave either at its default.",
             value=True,
         )
+    if training.eight_bits and training.optimizer != "adam":
+        raise ArgumentError(
+            "Weights are kept on a grid of eight bits by Adam alone.",
+            '`training.optimizer` = "adam" with `training.eight_bits`',
+            value=training.optimizer,
+        )
     if training.guided_alignment and training.subword_sampling:
         raise ArgumentError(
             "Alignments belong to the pieces that a text is always split into.",
@@ -200,6 +206,7 @@ def _require_same_optimizer(
         "schedule": lambda schedule: schedule == "constant",  # The rate is a variable then.
         "lora_rank": lambda rank: rank,
         "eight_bits": bool,
+        "optimizer": str,
     }
     before_every, every = before["validate_every"], now["validate_every"]
     if before_every != every:

@@ -42,6 +42,7 @@ INITIALIZERS = (
     "orthogonal",
 )
 # `runs.optimization`
+OPTIMIZERS = ("adam", "muon")
 SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
 # `distribution`
 DISTRIBUTIONS = ("none", "data", "model", "fsdp")

@@ -60,6 +60,29 @@ SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
 }
 
 
+def _adam(training: TrainingConfig, rate: Any, **common: Any) -> keras.optimizers.Optimizer:
+    of_run = EightBitAdam if training.eight_bits else Adam
+    return of_run(rate, beta_2=training.beta_2, epsilon=training.epsilon, **common)
+
+
+def _muon(training: TrainingConfig, rate: Any, **common: Any) -> keras.optimizers.Optimizer:
+    return keras.optimizers.Muon(
+        rate,
+        adam_beta_2=training.beta_2,
+        epsilon=training.epsilon,
+        # As with Adam, weights do not decay.
+        weight_decay=None,
+        adam_weight_decay=None,
+        # Left to Adam: all but kernels (matrices of schemes, LoRA's), and the last layer.
+        exclude_layers=[r"/(?!kernel$)[^/]*$", "^vocabulary_projection/"],
+        **common,
+    )
+
+
+# The ONE table of optimisers.
+OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {"adam": _adam, "muon": _muon}
+
+
 def _learning_rate(
     training: TrainingConfig, hidden_dim: int, steps_per_epoch: int, total_steps: int
 ) -> Any:
@@ -108,10 +131,9 @@ def compile_model(
     guided, tau = training.guided_alignment, training.temperature
     model.compile(
         # Under a policy of float16 Keras scales the loss by itself: no setting of ours.
-        optimizer=(EightBitAdam if training.eight_bits else Adam)(
+        optimizer=OPTIMIZERS[training.optimizer](
+            training,
             rate,
-            beta_2=training.beta_2,
-            epsilon=training.epsilon,
             use_ema=training.ema > 0,
             ema_momentum=training.ema,
             gradient_accumulation_steps=together if together > 1 else None,

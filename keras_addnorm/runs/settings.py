@@ -39,6 +39,7 @@ from keras_addnorm.runs.choices import (
     NORMALIZATIONS,
     NORMS,
     NUM_BEAMS,
+    OPTIMIZERS,
     PRECISIONS,
     PRESET_SCHEME,
     PRESETS,
@@ -257,6 +258,11 @@ class TrainingConfig:
         0,
         "let the learning rate fall to 0 over the last N epochs; 0 = leave it to the schedule",
         minimum=0,
+    )
+    optimizer: str = setting(
+        "adam",
+        "what updates the weights; muon is for kernels, and leaves the other weights to Adam",
+        choices=OPTIMIZERS,
     )
     beta_2: float = setting(0.98, "decay of Adam's second moment", minimum=0, below=1)
     epsilon: float = setting(1e-9, "Adam's epsilon", above=0)
@@ -700,7 +706,7 @@ _LATER = {
     *("tokenizer.character_coverage", "tokenizer.sample_pairs", "training.lora_rank"),
     *(f"training.{name}" for name in ("guided_alignment", "alignments", "teacher")),
     *(f"training.{name}" for name in ("distillation", "temperature", "eight_bits")),
-    *(f"training.{name}" for name in ("max_updates", "validate_every")),
+    *(f"training.{name}" for name in ("max_updates", "validate_every", "optimizer")),
     *(f"evaluation.{name}" for name in ("length_penalty_kind", "beam_stopping", "min_length")),
     *(f"evaluation.{name}" for name in ("no_repeat_ngram", "splitting", "bleu_tokenizer")),
     *(f"evaluation.{name}" for name in ("max_length_factor", "forbidden_ids")),

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -73,6 +74,51 @@ def test_a_notebook_is_made_of_its_source(name, build):
         return [(c["cell_type"], dict(c["metadata"]), text_of(c), c["id"]) for c in cells]
 
     assert parts(stored(name)["cells"]) == parts(build.read(name).cells)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_begins_with_its_way_to_colab(name, build):
+    last = text_of(stored(name)["cells"][0]).splitlines()[-1]
+    assert last == build.in_colab(name, build.address())
+    assert "](https://colab.research.google.com" in last
+
+
+def test_colab_reads_from_github(build):
+    link = "https://colab.research.google.com/github/o/r/blob/main/notebooks/04_why_norm.ipynb"
+    for address in ("https://github.com/o/r", "https://github.com/o/r/"):
+        assert build.in_colab("04_why_norm", address) == f"[Open in Colab]({link})"
+    assert "upload this notebook" in build.in_colab("04_why_norm", "https://codeberg.org/o/r")
+
+
+@pytest.mark.parametrize(
+    ("folder", "wanted"),
+    [
+        (NOTEBOOKS, '-c ../constraints.txt "..[demo,serve]"'),
+        (None, '"keras-addnorm[demo,serve]"'),
+    ],
+    ids=["in a clone", "alone"],
+)
+@pytest.mark.parametrize("arrives", [True, False])
+def test_the_first_cell_installs_what_is_missing(folder, wanted, arrives, tmp_path, monkeypatch):
+    there = []
+
+    def run_line_magic(magic, line):
+        asked.append((magic, line))
+        there.extend(["it"] * arrives)
+
+    asked = []
+    shell = SimpleNamespace(run_line_magic=run_line_magic)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: there or None)
+    monkeypatch.chdir(folder or tmp_path)
+    source = (NOTEBOOKS / "src" / "parts" / "setup.py").read_text(encoding="utf-8")
+    first, _, _ = source.partition("os.environ[")
+    if arrives:
+        exec(first, {})
+    else:
+        with pytest.raises(SystemExit, match=r"Not installed\. Clone the repository"):
+            exec(first, {})
+    assert asked == [("pip", f"install -q {wanted}")]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,6 +21,7 @@ SETTINGS = {
         "training.ema": 0.0,
     },
     "token-level": {"training.start_from": "base", "training.teacher": "base"},
+    "muon": {"training.optimizer": "muon", "training.ema": 0.0},
     "r-drop": {"training.r_drop": 1.0, "training.average_last": 2, "training.ema": 0.0},
 }
 

@@ -27,6 +27,7 @@ TABLES = {
     "NORMALIZATIONS": RULES,
     "DEMO_PAIRS": [f"en-{language}" for language in TARGETS],
     "PRESETS": model_config._PRESETS,
+    "OPTIMIZERS": optimization.OPTIMIZERS,
     "SCHEDULES": optimization.SCHEDULES,
     "DISTRIBUTIONS": devices._CHOICES,
     "SPLITTINGS": splitting.names(),

@@ -2,12 +2,15 @@ import importlib.util
 import logging
 import os
 
-if importlib.util.find_spec("keras_addnorm") is None:  # then install it from the clone around us
+if importlib.util.find_spec("keras_addnorm") is None:  # then install it
     from IPython import get_ipython
 
-    if not os.path.isfile("../pyproject.toml"):
-        raise SystemExit("Clone the repository first, and open this notebook in its folder.")
-    get_ipython().run_line_magic("pip", 'install -q -c ../constraints.txt "..[demo,serve]"')
+    in_clone = '-c ../constraints.txt "..[demo,serve]"'
+    wanted = in_clone if os.path.isfile("../pyproject.toml") else '"keras-addnorm[demo,serve]"'
+    get_ipython().run_line_magic("pip", f"install -q {wanted}")
+    importlib.invalidate_caches()
+    if importlib.util.find_spec("keras_addnorm") is None:
+        raise SystemExit("Not installed. Clone the repository, and run this in its notebooks/.")
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow need not tell us about GPUs
 
