@@ -89,6 +89,82 @@ for name, by_hand in (("layer_norm", inside), ("std_layer_norm", unbiased)):
     print(f"{name:15} {difference:.1e} from the formula")
 
 # %% [markdown]
+# ## What a norm takes away
+#
+# "It has no effect on the representation ability", one can read. It has: y does not change when x is
+# multiplied by a positive number, or when the same number is added to all its features.
+
+# %%
+x = np.random.default_rng(2).normal(size=8)
+print("y of 3x + 5 differs from y of x by", f"{np.abs(inside(3 * x + 5) - inside(x)).max():.0e}")
+
+step = 1e-5
+jacobian = [(inside(x + step * e) - inside(x - step * e)) / (2 * step) for e in np.eye(8)]
+print("singular values of ∂y/∂x:", np.linalg.svd(np.array(jacobian))[1].round(3))
+
+# %% [markdown]
+# Two of the D directions are gone: (1, 1, ..., 1), which is the **mean**, and x − μ, which is the
+# **length**. Nothing behind the norm can tell rows apart that differ in these alone. Two read-outs, of
+# 64 random ReLU features each, try to learn the length of x and its mean, from x, from its norm, and
+# from both, as the stream of Pre-LN has them:
+
+
+# %%
+def explained(rows, wanted, seed):
+    """The share of the variance that a linear read-out explains on rows that it has not seen."""
+    features = np.random.default_rng(seed).normal(size=(rows.shape[-1], 64)) / 4
+    seen = np.c_[np.maximum(rows @ features, 0), np.ones(len(rows))]
+    half = len(rows) // 2
+    weights = np.linalg.lstsq(seen[:half], wanted[:half], rcond=None)[0]
+    missed = wanted[half:] - seen[half:] @ weights
+    return 1 - missed.var() / wanted[half:].var()
+
+
+def three_shares(see, wanted):
+    """The same for rows of random length and mean, and what is seen of them, with three seeds."""
+    found = []
+    for seed in (1, 2, 3):
+        draw = np.random.default_rng(seed)
+        rows = draw.uniform(0.5, 2, (1000, 1)) * draw.normal(size=(1000, 16))
+        rows += draw.normal(size=(1000, 1))
+        found.append(explained(see(rows), wanted(rows), seed))
+    return np.round(found, 2)
+
+
+print("                        length               mean")
+for name, see in {
+    "x": lambda rows: rows,
+    "LN(x)": inside,
+    "x and LN(x)": lambda rows: np.c_[rows, inside(rows)],
+}.items():
+    shares = [three_shares(see, wanted) for wanted in (lambda r: r.std(-1), lambda r: r.mean(-1))]
+    print(f"{name:12} explains ", *shares)
+
+# %% [markdown]
+# Behind the norm nothing is left of either (a share below 0 is worse than guessing the mean). What
+# that costs depends on the place: in Post-LN it is lost for all that follows; in Pre-LN only the
+# sublayer is without it, the stream keeps it. That a row's length is lost is also what the norm is *for*.
+#
+# ## What γ and β are for
+#
+# They "restore capacity". Not the two directions: γ and β are the same for every x. And where a matrix
+# W stands behind the norm, as in Pre-LN, they add nothing that W and its bias could not do alone:
+#
+# > **(γ · n + β) W = n (diag(γ) W) + β W**
+
+# %%
+draw = np.random.default_rng(3)
+rows, kernel, (gamma, beta) = (draw.normal(size=size) for size in ((5, 8), (8, 3), (2, 8)))
+separate = (gamma * inside(rows) + beta) @ kernel
+folded = inside(rows) @ (gamma[:, None] * kernel) + beta @ kernel
+print("difference", np.abs(separate - folded).max())
+
+# %% [markdown]
+# So a trained Pre-LN model can do without: multiply them into the matrices behind. In Post-LN no
+# matrix stands between the norm and the skip; there γ says how much of the old stream counts beside
+# the next F(x). Whether *training* needs them, with three seeds each, is what
+# [gamma_and_beta.py](../examples/gamma_and_beta.py) measures.
+#
 # ## Layer norm against batch norm
 #
 # A batch of four rows with three features. Layer norm takes mean and variance **along a row**, batch
@@ -104,6 +180,11 @@ print("batch norm\n", inside(batch.T).T.round(3))
 # %% [markdown]
 # To layer norm all four rows are the same: they differ by a constant, which it takes away. To batch
 # norm all three columns are the same.
+#
+# Count the means. Layer norm has four, one a position; batch norm has three, one a feature. So a sentence
+# like "in layer norm each feature has its own mean and variance" describes batch norm. (γ and β are one a
+# feature in both, and perhaps that is why they are mixed up. And it is no statistic "of heads": heads
+# have been joined when the norm sees them.)
 #
 # | | layer norm | batch norm |
 # |---|---|---|
@@ -200,6 +281,7 @@ for record in records["pre_ln"][:6]:
 #
 # ## What does the norm do for training?
 #
+# - "Activations have mean 0 and variance 1": only until γ and β have been learned.
 # - Numbers of one size before every sublayer, or after it, allow higher learning rates and make less
 #   depend on the first weights.
 # - The paper of batch norm called its reason "internal covariate shift". That explanation is

@@ -84,7 +84,8 @@ print("difference", np.abs(np.asarray(theirs[0]) - output).max())
 #
 # If the entries of u and v are independent with mean 0 and variance 1, then E[u · v] = 0 and
 # **Var(u · v) = K**, K the number of entries. So the standard deviation of a dot product is √K. (It is
-# not its expected value, as one can read: that is 0.)
+# not its expected value, as one can read: that is 0.) One can also read that the paper does not say so. It
+# does, in a footnote to the formula, with these assumptions.
 
 # %%
 print("  K   variance of u·v   after / √K   after / K")
@@ -232,6 +233,15 @@ print("frequencies for D = 6:", (10000.0 ** (-np.arange(0, 6, 2) / 6)).round(4))
 print("\nword   id  vector                                  + position                        = x")
 for word, number, vector, place in zip(words, ids, vectors, sine_table(3, 6), strict=True):
     print(f"{word:5} {number:3}  {vector}  {place.round(2)}  {(vector + place).round(2)}")
+
+# %% [markdown]
+# This very example is on the web with [0.84, 0.54, 0.15, 0.99, 0.01, 1.0] for position 1. Four of the six
+# numbers are the formula's: the third and the fifth are sin(1 / 10000^(2/6)) = 0.046 and
+# sin(1 / 10000^(4/6)) = 0.002. And its first word has position 1; here, as in the paper's code and ours,
+# positions are counted from 0.
+
+# %%
+print("position 1, D = 6:", sine_table(2, 6)[1].round(3))
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.2))

@@ -229,3 +229,32 @@ def test_a_loaded_model_goes_on_as_if_nothing_were(run_smoke):
     assert losses["at once"][1] < losses["at once"][0]
     (difference,) = re.findall(r"difference of an output: (\S+)", text)
     assert float(difference) < 1e-6
+
+
+@pytest.mark.slow
+def test_plain_and_residual_networks_differ_by_the_sum_alone(run_smoke):
+    module, losses, text = run_smoke("deep_cnn")
+    assert losses.keys() == {(depth, kind) for depth in (4, 8) for kind in (False, True)}
+    assert np.isfinite([*losses.values()]).all() and text.count("\n") == 4
+    plain, residual = (module.network(8, kind) for kind in (False, True))
+    assert [w.shape for w in plain.weights] == [w.shape for w in residual.weights]
+    for model in (plain, residual):
+        # No block computes anything: what is left is the widened picture, or nothing.
+        for layer in model.layers[2:-1]:
+            if "conv" in layer.name:
+                layer.kernel.assign(np.zeros(layer.kernel.shape))
+    pixels, _ = module.pictures(5)
+    left = [np.ptp(np.asarray(model(pixels)), axis=0).max() for model in (plain, residual)]
+    assert left[0] < 1e-6 < left[1]
+
+
+@pytest.mark.slow
+def test_frozen_gains_stay_one_and_zero(run_smoke):
+    module, losses, _ = run_smoke("gamma_and_beta")
+    assert losses.keys() == {(s, learns) for s in ("post_ln", "pre_ln") for learns in (True, False)}
+    for scheme in ("post_ln", "pre_ln"):
+        free, frozen = (module.stack(scheme, learns) for learns in (True, False))
+        assert [w.shape for w in free.weights] == [w.shape for w in frozen.weights]
+        kept = [w.name for w in frozen.trainable_weights if w.name in ("gamma", "beta")]
+        lost = len(free.trainable_weights) - len(frozen.trainable_weights)
+        assert kept == [] and lost == 2 * (6 + (scheme == "pre_ln"))
