@@ -356,22 +356,22 @@ def test_who_gives_up_a_large_request_is_not_computed_further():
 
 def test_a_large_request_has_the_time_of_its_portions():
     """What the limit of rows lets in, the limit of time lets end."""
-    turns, limit = Turns(), 0.25
+    turns, limit = Turns(), 0.5
 
     async def work(scheduler):
-        # 100 portions, with 5 s; one portion would have had a quarter of a second.
-        answer = asyncio.create_task(scheduler.run(turns.signature, large(0, 6400)))
+        # 17 portions, with 8.5 s; one portion would have had half a second.
+        answer = asyncio.create_task(scheduler.run(turns.signature, large(0, 1088)))
         await asyncio.sleep(2 * limit)
         answer = await turns.finish(answer)
-        late = asyncio.create_task(scheduler.run(turns.signature, large(0, 6400), limit))
-        with pytest.raises(ServingError, match=r"within 0.25 seconds. It has 100 portions"):
+        late = asyncio.create_task(scheduler.run(turns.signature, large(0, 1088), limit))
+        with pytest.raises(ServingError, match=r"within 0.5 seconds. It has 17 portions"):
             await late
         for go in turns.goes:
             go.set()
         return answer
 
     (answer,) = run(work, timeout=limit)
-    assert answer["y"].tolist() == (2 * large(0, 6400)["x"]).tolist()
+    assert answer["y"].tolist() == (2 * large(0, 1088)["x"]).tolist()
 
 
 def test_a_large_request_has_twenty_times_the_limit_at_most():
@@ -379,10 +379,10 @@ def test_a_large_request_has_twenty_times_the_limit_at_most():
 
     async def work(scheduler):
         late = asyncio.create_task(scheduler.run(turns.signature, large(0, 6400)))
+        await turns.next()
         with pytest.raises(ServingError, match=r"within 0.1 seconds. It has 100 portions"):
             await late
-        for go in turns.goes:
-            go.set()
+        turns.let_go(0)
 
     run(work, timeout=0.005)
     assert len(turns.calls) == 1

@@ -99,7 +99,7 @@ class AllowedHosts:
                 403,
                 f"This server does not answer pages of {_shown(origins)} (header Origin). If it is "
                 "the server's own name, start it with --allowed-hosts NAME; to let every page call "
-                "it, with --cors.",
+                "a model, with --cors.",
             )
         return None
 

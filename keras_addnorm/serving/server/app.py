@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from keras_addnorm.serving.versions import existing_versions
 
 _log = logging.getLogger(__name__)
 _LAST_TASKS_SECONDS = 2.0
+# Seconds after which free memory is given back to the system, which takes milliseconds.
+_GIVING_BACK = 30.0
 
 
 class Server:
@@ -134,7 +137,7 @@ class Server:
         watching.cancel()  # the shutdown does not wait for a version that is being loaded
 
     async def _watch(self, health: Health) -> None:
-        versions = self.service.versions
+        versions, given_back = self.service.versions, time.monotonic()
         while True:
             try:
                 await asyncio.to_thread(versions.refresh)
@@ -144,8 +147,10 @@ class Server:
                 self._announce(versions)
                 health.serve()
             await asyncio.sleep(self.settings.poll_seconds)
-            if self.service.held.was_emptied():
+            # Where large requests follow each other without a pause, it is never empty.
+            if self.service.held.was_emptied() or time.monotonic() - given_back > _GIVING_BACK:
                 await asyncio.to_thread(give_memory_back)
+                given_back = time.monotonic()
 
     def _announce(self, versions: Versions) -> None:
         if versions.current is None:
