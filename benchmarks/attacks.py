@@ -1,13 +1,16 @@
-"""Files and arguments from outside that are made to harm: what is answered, how soon, how much?
+"""Everything from outside that is made to harm: what is answered, how soon, how much does it take?
 
-Each attack is a file of about a megabyte, or an argument, in a process of its own. It holds if the
-file is read, or refused in a sentence that can be printed; within five seconds a megabyte, and
-within 200 MB more than the process has before.
+Files of sentence pairs, checkpoints, run directories, arguments of functions and flags of commands,
+trainings that are killed or meet another one, full disks, pages with other people's texts, and the
+server. Each try has a process of its own. It holds if the file or argument is taken, or refused in
+a sentence that can be printed; within five seconds of computing for each megabyte of input, and
+within 200 MB more than the process has before. What a part does beside that says its row.
 
-    python benchmarks/attacks.py                      # all; about ten minutes
-    python benchmarks/attacks.py data --only zip      # one part, or those with a word in their name
+    python benchmarks/attacks.py                      # all; about an hour and a half
+    python benchmarks/attacks.py --smoke              # a little of each part; minutes
+    python benchmarks/attacks.py data --only zip      # one part, or what has a word in its name
 
-The exit status is 1 if an attack does not hold. `serving.py --attack` has those on the server.
+At the end it prints a table, and its exit status is 1 if anything does not hold.
 """
 
 from __future__ import annotations
@@ -23,154 +26,199 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import hostile_data
-import hostile_folders
+sys.path.insert(0, str(Path(__file__).parent))
 
 from keras_addnorm.basics.printing import printable_lines
 
 SECONDS, MEGABYTES = 5, 200
-_PATIENCE = 60
-_LONGEST_SENTENCE = 2100
+LONGEST_SENTENCE = 2100
 # Errors that are sentences for whoever gave the file; others are faults of the program.
 _SENTENCES = (ValueError, OSError, ImportError)
 
-Attack = Callable[[Path], object]
+
+@dataclasses.dataclass(frozen=True)
+class Try:
+    """One attack.
+
+    Attributes:
+        kind: The row of the table that it belongs to.
+        name: What it does.
+        attack: Does it, in a folder of its own; what it returns was taken.
+        make: Makes the files in the folder, in another process.
+        seconds: How long it may compute; with files, for each megabyte of them.
+        megabytes: How much more memory than before it may take; `None` for any.
+        patience: Seconds until it is ended.
+    """
+
+    kind: str
+    name: str
+    attack: Callable[[Path], object]
+    make: Callable[[Path], object] = lambda folder: None
+    seconds: float = SECONDS
+    megabytes: float | None = MEGABYTES
+    patience: float = 60
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What became of an attack."""
+    """What became of one try, or of all of a kind: the worst of each figure."""
 
     name: str
     answer: str
     seconds: float
     megabytes: float
-    size: float = 0
+    holds: bool
+    tries: int = 1
+
+    def and_also(self, other: Row) -> Row:
+        """Returns this row with another try: what does not hold is its answer."""
+        worst = other if self.holds and (not other.holds or other.rank > self.rank) else self
+        return Row(
+            self.name,
+            worst.answer,
+            max(self.seconds, other.seconds),
+            max(self.megabytes, other.megabytes),
+            self.holds and other.holds,
+            self.tries + other.tries,
+        )
 
     @property
-    def holds(self) -> bool:
-        """Whether nobody was harmed."""
-        is_answer = self.answer.startswith(("read", "said: "))
-        return (
-            is_answer
-            and self.seconds <= SECONDS * max(1, self.size)
-            and self.megabytes <= MEGABYTES
-        )
+    def rank(self) -> tuple[bool, int]:
+        """How bad the answer of a try that holds is: a sentence, the longer the worse."""
+        return (self.answer.startswith("said: "), len(self.answer))
 
 
-def _read_pairs(path: Path) -> object:
-    """Reads a file as `keras-addnorm data` does."""
-    from keras_addnorm.data.loading import open_translation
-    from keras_addnorm.data.request import Request
-
-    return sum(1 for _ in open_translation(Request(path, "en", "de")).read("train"))
-
-
-def _attack_data(name: str, folder: Path) -> object:
-    return _read_pairs(folder / hostile_data.FILES[name][0])
+def said(error: BaseException | str) -> str:
+    """Judges a message that somebody gets."""
+    text = str(error)
+    if len(text) > LONGEST_SENTENCE or printable_lines(text) != text:
+        return f"an error of {len(text):,} characters, or with control characters"
+    return f"said: {text}"
 
 
-def _attacks_on_data() -> Iterator[tuple[str, Callable[[Path], object], Attack]]:
-    for name in hostile_data.FILES:
-        make = functools.partial(hostile_data.write, name=name)
-        yield name, make, functools.partial(_attack_data, name)
-    for name, special in hostile_data.SPECIAL.items():
-        yield (
-            name,
-            lambda folder: None,
-            lambda folder, special=special: _read_pairs(special(folder)),
-        )
+def _answer(attack: Callable[[Path], object], folder: Path) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = attack(folder)
+        except _SENTENCES as error:
+            return said(error)
+        except BaseException as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            return f"raw: {type(error).__name__} at {where}: {error}"[:300]
+    is_judged = isinstance(found, str) and found.startswith(("said: ", "an error of", "raw: "))
+    return str(found) if is_judged else f"read: {found!r:.40}"
 
 
-def _attack_importer(name: str, folder: Path) -> object:
-    """Imports a folder up to its weights: a model of this size is made in no time."""
-    from keras_addnorm.interop import load_pretrained
-
-    family = hostile_folders.FOLDERS[name][0]
-    named = family if family in ("joey_nmt",) else None
-    return type(load_pretrained(folder / family, named)).__name__
-
-
-def _attacks_on_importer() -> Iterator[tuple[str, Callable[[Path], object], Attack]]:
-    # What all need is imported once, and the processes are forks, made before the first tensor.
-    import keras_addnorm.interop  # noqa: F401
-
-    for name in hostile_folders.FOLDERS:
-        make = functools.partial(hostile_folders.write, name=name)
-        yield name, make, functools.partial(_attack_importer, name)
-
-
-PARTS = {"data": _attacks_on_data, "importer": _attacks_on_importer}
-
-
-def _answer(attack: Attack, folder: Path) -> str:
-    try:
-        return f"read: {attack(folder)!r:.40}"
-    except _SENTENCES as error:
-        said = str(error)
-        if len(said) > _LONGEST_SENTENCE or printable_lines(said) != said:
-            return f"an error of {len(said):,} characters, or with control characters"
-        return f"said: {said}"
-    except BaseException as error:
-        return f"raw: {type(error).__name__}: {error}"[:300]
-
-
-def run(name: str, attack: Attack, folder: Path, before: float = 0.0) -> Row:
-    """Runs an attack in a fork of this process."""
+def run(tried: Try, folder: Path, before: float = 0.0) -> Row:
+    """Runs an attack in a fork of this process, in `folder`; `before` are the megabytes of it."""
     out, into = os.pipe()
-    start = time.monotonic()
     process = os.fork()
     if not process:
+        os.setsid()  # With what it starts, it can be ended.
         os.close(out)
         with os.fdopen(into, "w") as file:
-            json.dump(_answer(attack, folder), file)
+            json.dump(_answer(tried.attack, folder), file)
         os._exit(0)
     os.close(into)
-    answers, _, _ = select.select([out], [], [], _PATIENCE)
+    answers, _, _ = select.select([out], [], [], tried.patience)
     if not answers:
-        os.kill(process, signal.SIGKILL)
+        os.killpg(process, signal.SIGKILL)
     with os.fdopen(out) as file:
         text = file.read()
     _, status, used = os.wait4(process, 0)
     answer = json.loads(text) if text else f"stopped: signal {os.WTERMSIG(status)}"
-    return Row(name, answer, time.monotonic() - start, used.ru_maxrss / 1000 - before)
+    seconds, megabytes = used.ru_utime + used.ru_stime, used.ru_maxrss / 1000 - before
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    size = max(1, sum(path.stat().st_size for path in files) / 1e6)
+    holds = (
+        answer.startswith(("read", "said: "))
+        and seconds <= tried.seconds * size
+        and (tried.megabytes is None or megabytes <= tried.megabytes)
+    )
+    return Row(tried.name, answer, seconds, max(0.0, megabytes), holds)
+
+
+def attack_all(tries: Iterable[Try], only: str = "") -> dict[str, Row]:
+    """Runs tries and says what does not hold; returns the rows of the table by kind."""
+    rows: dict[str, Row] = {}
+    before = run(Try("", "nothing", lambda folder: None), Path()).megabytes
+    for tried in tries:
+        if only not in f"{tried.kind} {tried.name}":
+            continue
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="attack") as name:
+            folder = Path(name)
+            # Made by another process, whose memory is not this one's.
+            made = run(dataclasses.replace(tried, attack=tried.make, patience=600), folder)
+            if not made.answer.startswith("read"):
+                raise RuntimeError(f"{tried.name} could not be made: {made.answer}")
+            row = run(tried, folder, before)
+        known = rows.get(tried.kind)
+        named = dataclasses.replace(row, name=tried.kind)
+        rows[tried.kind] = named if known is None else known.and_also(named)
+        mark = " " if row.holds else "! "
+        print(
+            f"{mark}{tried.kind}, {tried.name}: {row.seconds:.1f} s, {row.megabytes:.0f} MB "
+            f"({time.monotonic() - start:.0f} s): {row.answer[:300]}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return rows
+
+
+def table(rows: Iterable[Row]) -> Iterator[str]:
+    """The lines of the table at the end."""
+    yield "| attack | tries | holds | s | MB | worst answer |"
+    yield "|---|---:|---|---:|---:|---|"
+    for row in rows:
+        answer = row.answer[:120].replace("|", "/").replace("\n", " ")
+        yield (
+            f"| {row.name} | {row.tries} | {'yes' if row.holds else 'NO'} | {row.seconds:.1f} | "
+            f"{row.megabytes:.0f} | {answer} |"
+        )
+
+
+def _parts() -> dict[str, Callable[[bool], Iterator[Try]]]:
+    import attacked_arguments
+    import attacked_commands
+    import attacked_files
+
+    return {
+        "data": attacked_files.data,
+        "importer": attacked_files.importer,
+        "runs": attacked_files.runs,
+        "arguments": attacked_arguments.arguments,
+        "resume": attacked_commands.resume,
+        "disks": attacked_commands.disks,
+        "pages": attacked_commands.pages,
+        "server": attacked_commands.server,
+    }
 
 
 def main() -> int:
+    parts = _parts()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
+    parser.add_argument("parts", nargs="*", default=[], choices=[*parts, []])
     parser.add_argument("--only", default="", help="a word of the names")
+    parser.add_argument("--smoke", action="store_true", help="a little of each part")
     options = parser.parse_args()
-    # What all attacks need is imported once.
-    import keras_addnorm.data.loading  # noqa: F401
-
     # An attack that fills the memory ends there, and nothing else does.
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, resource.RLIM_INFINITY))
-    failed = 0
-    print("| attack | holds | s | MB | answer |\n|---|---|---:|---:|---|")
-    for part in options.parts or PARTS:
-        before = 0.0
-        for name, make, attack in PARTS[part]():
-            before = before or run("nothing", lambda folder: None, Path()).megabytes
-            if options.only not in name:
-                continue
-            with tempfile.TemporaryDirectory() as folder:
-                # Made by another process, whose memory is not this one's.
-                run(name, make, Path(folder))
-                files = [path for path in Path(folder).rglob("*") if path.is_file()]
-                size = sum(path.stat().st_size for path in files) / 1e6
-                row = dataclasses.replace(run(name, attack, Path(folder), before), size=size)
-            failed += not row.holds
-            print(
-                f"| {name} | {'yes' if row.holds else 'NO'} | {row.seconds:.1f} | "
-                f"{row.megabytes:.0f} | {row.answer[:160]} |",
-                flush=True,
-            )
+    rows: list[Row] = []
+    for part in options.parts or parts:
+        # Each part imports what its tries share, which are forks; a part sees no other's tensors.
+        tries = functools.partial(parts[part], options.smoke)
+        rows += attack_all(tries(), options.only).values()
+    print("\n".join(table(rows)))
+    failed = sum(not row.holds for row in rows)
     print(f"\n{failed} do not hold." if failed else "\nAll hold.")
     return int(failed > 0)
 

@@ -92,11 +92,11 @@ def make(folder: Path, kinds: Sequence[str]) -> list[Subject]:
         places["export"] = export(run, folder / "exports")
     for kind in places.keys() & {*kinds}:
         place = places[kind]
-        subjects += [Subject(kind, str(place), name) for name in sorted(_files(place))]
+        subjects += [Subject(kind, str(place), name) for name in sorted(files_of(place))]
     return sorted(subjects, key=lambda subject: kinds.index(subject.kind))
 
 
-def _files(place: Path) -> Iterator[str]:
+def files_of(place: Path) -> Iterator[str]:
     """The files that a reader of ours needs: no pictures, logs for people, settings of others."""
     left_out = {"curves.png", "translations.txt", "README.md", "models.config", "batching.config"}
     for path in place.rglob("*"):

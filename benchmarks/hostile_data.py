@@ -181,6 +181,36 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
+def ordinary(ending: str) -> bytes:
+    """A small file that nobody has changed, as a name with such an ending has it."""
+    pairs = [(f"A dog, {number}.", f"Ein Hund, {number}.") for number in range(20)]
+    rows = [{"en": source, "de": target} for source, target in pairs]
+    if ending in ("json", "jsonl"):
+        lines = "\n".join(map(json.dumps, rows))
+        return (json.dumps(rows) if ending == "json" else lines).encode()
+    if ending in ("tsv", "csv"):
+        separator = "\t" if ending == "tsv" else ";"
+        return "".join(f'{source}{separator}"{target}"\n' for source, target in pairs).encode()
+    if ending == "po":
+        head = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n"Content-Type: text; charset=utf-8\\n"\n\n'
+        return (head + "".join(f'msgid "{a}"\nmsgstr "{b}"\n\n' for a, b in pairs)).encode()
+    if ending == "zip":
+        return _zip({f"train.{one}": ordinary("tsv") for one in ("en", "de")})
+    if ending == "parquet":
+        return _parquet("A dog.", 20)
+    units = {
+        "tmx": (
+            '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>'
+        ),
+        "xlf": "<trans-unit><source>{}</source><target>{}</target></trans-unit>",
+    }
+    body = "".join(units[ending].format(*pair) for pair in pairs)
+    if ending == "tmx":
+        return _tmx(body, ' version="1.4"')
+    languages = 'source-language="en" target-language="de"'
+    return f'<xliff version="1.2"><file {languages}><body>{body}</body></file></xliff>'.encode()
+
+
 def write(folder: Path, name: str) -> Path:
     """Writes one of the files into a folder."""
     file, content = FILES[name]

@@ -133,6 +133,168 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
+NAMED: dict[str, Any] = {
+    **{family: family for family in ("joey_nmt", "opennmt_py", "eole", "fairseq")},
+    "opennmt_tf": {"name": "opennmt_tf", "model": {"num_heads": 2}},
+    "torch_transformer": {
+        **{"name": "torch_transformer", "source_embedding": "source.weight", "prefix": "body."},
+        "model": {"num_heads": 2},
+    },
+}
+"""What `load_pretrained` has to be told of families whose files do not name theirs."""
+
+_STUDENTS = Path(__file__).parents[1] / "tests" / "interop" / "students"
+_OURS = ("marian", "t5", "byt5", "m2m_100", "nllb", "mbart", "bart", "pegasus", "marian_npz")
+_OTHERS = ("opennmt_py", "eole", "joey_nmt", "opennmt_tf")
+FAMILIES = (
+    *_OURS,
+    *_OTHERS,
+    "fairseq",
+    "torch_transformer",
+    "student",
+    "bergamot",
+    "tokenizer_json",
+)
+"""The folders that `write_ordinary` makes."""
+
+
+def opened(folder: Path, family: str) -> Path:
+    """What of a folder is loaded: of some families a file."""
+    is_file = family in ("fairseq", "torch_transformer")
+    return folder / family / "model.pt" if is_file else folder / family
+
+
+def write_ordinary(family: str, folder: Path) -> None:
+    """Makes the folder of a family with a small model that nobody has changed."""
+    from keras_addnorm.interop import make_random_folder
+
+    if family in (*_OURS, *_OTHERS):
+        make_random_folder(family, folder, **_SMALL)
+    elif family == "tokenizer_json":
+        _write_tokenizer_json(make_random_folder("bart", folder, **_SMALL))
+    else:
+        folder.mkdir()
+        {
+            "fairseq": _write_fairseq,
+            "torch_transformer": _write_torch,
+            "student": _write_student,
+            "bergamot": _write_bergamot,
+        }[family](folder)
+
+
+def _write_tokenizer_json(folder: Path) -> None:
+    """The tokenizer of a BART folder in the one file that newer programs write."""
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    merges = (folder / "merges.txt").read_text().splitlines()[1:]
+    special = [
+        {"id": vocabulary[name], "content": name, "special": True, **_WHOLE_WORDS}
+        for name in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": special,
+        "normalizer": None,
+        "pre_tokenizer": {**byte_level, "use_regex": True},
+        "post_processor": {
+            "type": "RobertaProcessing",
+            "sep": ["</s>", vocabulary["</s>"]],
+            "cls": ["<s>", vocabulary["<s>"]],
+            "trim_offsets": True,
+            "add_prefix_space": False,
+        },
+        "decoder": {**byte_level, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": vocabulary,
+            "merges": merges,
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).unlink()
+
+
+_WHOLE_WORDS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+
+
+def _write_fairseq(folder: Path) -> None:
+    import argparse
+
+    import torch
+
+    width, inner, rows = 8, 13, 11
+    state: dict[str, Any] = {"encoder.version": torch.ones(1)}
+    for side, attentions in (
+        ("encoder", ["self_attn"]),
+        ("decoder", ["self_attn", "encoder_attn"]),
+    ):
+        layer = f"{side}.layers.0"
+        state[f"{side}.embed_tokens.weight"] = torch.randn(rows, width)
+        linear = {f"{layer}.fc1": (inner, width), f"{layer}.fc2": (width, inner)}
+        for attention in attentions:
+            for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                linear[f"{layer}.{attention}.{part}"] = (width, width)
+        for name, shape in linear.items():
+            state |= {f"{name}.weight": torch.randn(shape), f"{name}.bias": torch.randn(shape[0])}
+        for name in (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm"):
+            for part in ("weight", "bias"):
+                state[f"{layer}.{name}.{part}"] = torch.ones(width)
+    for name in ("encoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        state[name] = state["decoder.embed_tokens.weight"]
+    sides = {"embed_dim": width, "ffn_embed_dim": inner, "attention_heads": 2, "layers": 1}
+    options = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sides.items()}
+    options |= {"share_all_embeddings": True, "activation_fn": "relu", "max_source_positions": 40}
+    checkpoint = {"model": state, "args": argparse.Namespace(**options)}
+    torch.save(checkpoint, folder / "model.pt")
+
+
+def _write_torch(folder: Path) -> None:
+    import torch
+
+    class HomeMade(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.source = torch.nn.Embedding(11, 8)
+            self.body = torch.nn.Transformer(8, 2, 1, 1, 13)
+
+    torch.save(HomeMade().state_dict(), folder / "model.pt")
+
+
+def _write_student(folder: Path) -> None:
+    for name in ("ssru.npz", "vocab.spm", "lex.bin"):
+        (folder / name).write_bytes((_STUDENTS / name).read_bytes())
+    (folder / "decoder.yml").write_text(
+        "models: [ssru.npz]\nvocabs: [vocab.spm, vocab.spm]\nshortlist: [lex.bin, false]\n"
+        "beam-size: 2\nnormalize: 1.0\n"
+    )
+
+
+def _write_bergamot(folder: Path) -> None:
+    """The student in a file as the engine has it, some of its matrices in eight bits."""
+    from keras_addnorm.interop.families.marian_npz import SETTINGS
+    from keras_addnorm.interop.tensor_files import read_npz
+    from keras_addnorm.interop.tensor_files.marian_bin import EightBitMatrix, write_marian_bin
+
+    _write_student(folder)
+    tensors: dict[str, Any] = {}
+    for name, stored in read_npz(folder / "ssru.npz").items():
+        array = stored.read()
+        is_matrix = array.ndim == 2 and min(array.shape) > 1 and "ff" in name
+        tensors[name] = EightBitMatrix.of(array) if is_matrix else array
+    tensors[SETTINGS] = tensors[SETTINGS].tobytes()
+    (folder / "ssru.npz").unlink()
+    write_marian_bin(folder / "model.bin", tensors)
+
+
 def write(folder: Path, name: str) -> Path:
     """Makes one of the folders in a folder."""
     from keras_addnorm.interop import make_random_folder

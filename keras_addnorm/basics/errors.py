@@ -34,19 +34,22 @@ class SettingsError(UserError):
 
     Args:
         errors: One error for each wrong setting.
+        file: The file that they stand in, or some of them; empty for none.
     """
 
-    def __init__(self, errors: Iterable[UserError] = ()) -> None:
+    def __init__(self, errors: Iterable[UserError] = (), file: str = "") -> None:
         super().__init__()
-        self.errors = tuple(errors)
+        self.errors, self.file = tuple(errors), file
 
     def renamed(self, names: Mapping[str, str]) -> SettingsError:
         """Returns the error with other names of the settings."""
-        return SettingsError(error.renamed(names) for error in self.errors)
+        return SettingsError((error.renamed(names) for error in self.errors), self.file)
 
     def __str__(self) -> str:
         lines = [f"{len(self.errors)} settings are wrong:"] if len(self.errors) > 1 else []
-        return shown("\n  ".join([*lines, *map(str, self.errors)]))
+        place = [f"Settings were read from {self.file!r}."] if self.file else []
+        end = "\n" if len(self.errors) > 1 else " "
+        return shown(end.join(["\n  ".join([*lines, *map(str, self.errors)]), *place]))
 
 
 class ArgumentError(UserError):

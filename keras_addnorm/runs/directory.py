@@ -23,7 +23,7 @@ from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import RunConfig, missing_settings
-from keras_addnorm.runs.toml_files import read_toml
+from keras_addnorm.runs.toml_files import naming_file, read_toml
 
 # The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
@@ -309,7 +309,8 @@ class RunDirectory:
         settings["tokenizer"].setdefault("normalization", "nfkc")
         # Runs of 0.1.0 that named no scheme have that of the presets then.
         settings["model"].setdefault("scheme", "post_ln")
-        return RunConfig.from_dict(settings)
+        with naming_file(self.config):
+            return RunConfig.from_dict(settings)
 
     def require_config_of_parts(self) -> None:
         """Checks that the configuration of a run is there.

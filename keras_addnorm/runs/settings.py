@@ -50,7 +50,7 @@ from keras_addnorm.runs.choices import (
     TOKENIZER_KINDS,
 )
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml, to_toml
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, naming_file, read_toml, to_toml
 
 if typing.TYPE_CHECKING:
     from keras_addnorm.data.buckets import Bucketing
@@ -378,6 +378,7 @@ class TrainingConfig:
         check_types(self, "training")
         epochs, lengths, is_constant = self.epochs, self.bucket_lengths, self.schedule == "constant"
         rising = list(lengths) == sorted(set(lengths))
+        is_multiple = self.validate_every != 0 and self.max_updates % self.validate_every == 0
         check_settings(
             self,
             "training",
@@ -389,7 +390,7 @@ class TrainingConfig:
                 ),
                 Rule(
                     "max_updates",
-                    self.max_updates % (self.validate_every or self.max_updates + 1) == 0,
+                    self.max_updates == 0 or is_multiple,
                     f"a multiple of training.validate_every = {self.validate_every}"
                     if self.validate_every
                     else "training.validate_every with it, of which it is a multiple",
@@ -670,7 +671,8 @@ class RunConfig:
         Raises:
             UserError: If the file is missing, is not TOML, or holds something unknown.
         """
-        return cls.from_dict(read_toml(path))
+        with naming_file(path):
+            return cls.from_dict(read_toml(path))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the nested tables that `from_dict` takes."""

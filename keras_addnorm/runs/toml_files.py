@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tomllib
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.errors import ArgumentError, UserError
+from keras_addnorm.basics.errors import ArgumentError, SettingsError, UserError
 from keras_addnorm.basics.text import read_text
 
 # How Python writes bytes of an argument or of a path that are no UTF-8.
@@ -30,6 +31,18 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     # TOML without sense, text without sense, whole numbers of thousands of digits.
     except (ValueError, RecursionError) as error:
         raise UserError(f"{str(path)!r} is not a TOML file: {error}") from None
+
+
+@contextlib.contextmanager
+def naming_file(path: str | Path | None) -> Iterator[None]:
+    """Names the file that settings were read from, if any, in errors about what they say."""
+    try:
+        yield
+    except UserError as error:
+        if path is None or str(path) in str(error):
+            raise
+        errors = error.errors if isinstance(error, SettingsError) else (error,)
+        raise SettingsError(errors, str(path)) from error
 
 
 def to_toml(settings: Mapping[str, Any], prefix: str = "") -> str:

@@ -227,5 +227,7 @@ def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | Non
 def _ids(name: str, value: Any) -> list[int]:
     found = value if isinstance(value, list) else [] if value is None else [value]
     if wrong := [each for each in found if type(each) is not int]:
-        raise ArgumentError("A special id is a whole number.", received=f"{name} = {wrong[0]!r:.200}")
+        raise ArgumentError(
+            "A special id is a whole number.", received=f"{name} = {wrong[0]!r:.200}"
+        )
     return found

@@ -25,7 +25,7 @@ from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_flags import given, some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import show
-from keras_addnorm.runs.toml_files import by_dotted_key, read_toml
+from keras_addnorm.runs.toml_files import by_dotted_key, naming_file, read_toml
 
 _DESCRIPTION = """\
 Trains a small student on what a big teacher says: sequence-level distillation. The teacher is a run
@@ -75,7 +75,8 @@ def _check(options: argparse.Namespace) -> _Chosen:
     settings |= given(options)
     prefix = f"{TABLE}."
     own = {key: value for key, value in settings.items() if key.startswith(prefix)}
-    student = student_config({key: settings[key] for key in settings.keys() - own.keys()})
+    with naming_file(options.config):
+        student = student_config({key: settings[key] for key in settings.keys() - own.keys()})
     table = {key.removeprefix(prefix): value for key, value in own.items()}
     student.require_codes()
     if "teacher" not in table:
@@ -87,7 +88,8 @@ def _check(options: argparse.Namespace) -> _Chosen:
             f"There is no distillation in {str(directory.path)!r} to go on with: {reason}.",
             "the run directory of one, or `teacher` to begin one",
         )
-    return _Chosen(student, DistillationConfig.from_dict(table))
+    with naming_file(options.config):
+        return _Chosen(student, DistillationConfig.from_dict(table))
 
 
 def _run(options: argparse.Namespace, chosen: _Chosen) -> None:

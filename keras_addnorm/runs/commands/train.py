@@ -19,7 +19,7 @@ from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_flags import given, some_path
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
 from keras_addnorm.runs.terminal import show
-from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, naming_file, read_toml
 
 _DESCRIPTION = """\
 Trains a model. --data takes a file of sentence pairs (spa.txt, .tsv, .csv, .jsonl, .parquet, .tmx,
@@ -86,7 +86,8 @@ def _check(options: argparse.Namespace) -> RunConfig:
     if "data" in settings and not goes_on:
         for key in (*FILE_SETTINGS, *SPLIT_SETTINGS):
             inherited.pop(key, None)
-    config = RunConfig.from_dict(merge(inherited, settings))
+    with naming_file(options.config):
+        config = RunConfig.from_dict(merge(inherited, settings))
     if not goes_on:
         config.require_codes()
     return config
