@@ -232,19 +232,14 @@ def say_if_not_fused(reason: str | None, dtype: str) -> None:
     on_jax = backend == "jax"  # Fused there means a GPU.
     if reason is None and on_jax and dtype == "float32":
         reason = "cuDNN's operation is for 16 bits, and this is float32"
-    if reason is None or not (on_jax or (backend == "torch" and _torch_has_gpu())):
+    on_gpu = on_jax or (backend == "torch" and ops.zeros(()).device.type == "cuda")
+    if reason is None or not on_gpu:
         return
     warnings.warn(
         "On this GPU an attention is computed in steps, which hold a weight for each query and "
         f"key, and not in one operation: {reason}.",
         stacklevel=2,
     )
-
-
-def _torch_has_gpu() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
 
 
 def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
