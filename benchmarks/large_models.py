@@ -13,8 +13,7 @@ that change the model, have processes of their own.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
+import dataclasses
 import json
 import math
 import os
@@ -149,25 +148,9 @@ def run_steps(size: str, folder: Path, names: Sequence[str]) -> list[dict[str, A
     pretrained.warm_backend()
     steps, rows = Steps(SIZES[size], folder), []
     for name in names:
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # What earlier steps have left is not to be used again.
-        Path("/proc/self/clear_refs").write_text("5")  # The peak begins anew.
-        before, cpu = pretrained.memory_mb("VmRSS"), measure.cpu_seconds()
-        result = getattr(steps, name)()
-        cpu = measure.cpu_seconds() - cpu
-        peak = pretrained.memory_mb("VmHWM")
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        after = pretrained.memory_mb("VmRSS")
+        cost, result = measure.cost_of(getattr(steps, name))
         del result
-        rows.append(
-            {
-                "step": name,
-                "cpu_s": round(cpu, 1),
-                "peak_mb": round(peak - before),
-                "stays_mb": round(after - before),
-            }
-        )
+        rows.append({"step": name, **dataclasses.asdict(cost)})
     return rows
 
 
@@ -228,8 +211,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                         rows.append({"size": size, "backend": backend, "process": name, **row})
                         print(
                             f"| {size} | {backend} | {row['step'].replace('_', ' ')} "
-                            f"| {row['cpu_s']} | {row['peak_mb']:,} "
-                            f"| {row['peak_mb'] / weights:.2f} | {row['stays_mb']:,} |",
+                            f"| {row['cpu_s']:.1f} | {row['peak_mb']:,.0f} "
+                            f"| {row['peak_mb'] / weights:.2f} | {row['stays_mb']:,.0f} |",
                             flush=True,
                         )
             print(f"{size}: weights {weights:,.0f} MB in float32", flush=True)

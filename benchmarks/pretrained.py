@@ -19,7 +19,6 @@ import dataclasses
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -85,13 +84,6 @@ SIZES = {
 }
 
 
-def memory_mb(entry: str) -> float:
-    """An entry of this process' memory, `VmRSS` or its peak `VmHWM`, in megabytes."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    found = re.search(rf"{entry}:\s*(\d+)", status)
-    return int(found[1]) * 1024 / 1e6 if found else 0.0
-
-
 def warm_backend() -> None:
     """Import the backend, and have it allocate what it needs once."""
     import keras
@@ -108,10 +100,10 @@ def import_once(size: Size, folder: Path) -> dict[str, Any]:
     warm_backend()
     from keras_addnorm.interop import load_pretrained
 
-    before, start = memory_mb("VmRSS"), time.perf_counter()
+    before, start = measure.memory_mb("VmRSS"), time.perf_counter()
     pretrained = load_pretrained(folder)
-    seconds, peak = time.perf_counter() - start, memory_mb("VmHWM")
-    after = memory_mb("VmRSS")
+    seconds, peak = time.perf_counter() - start, measure.memory_mb("VmHWM")
+    after = measure.memory_mb("VmRSS")
     start = time.perf_counter()
     pretrained.translate(["A dog runs."], *size.languages, max_length=LENGTH)
     weights_mb = 4 * pretrained.model.count_params() / 1e6
@@ -123,7 +115,7 @@ def import_once(size: Size, folder: Path) -> dict[str, Any]:
         "peak_of_weights": (peak - before) / weights_mb,
         "after_mb": after - before,
         "first_translation_seconds": time.perf_counter() - start,
-        "peak_of_all_mb": memory_mb("VmHWM"),
+        "peak_of_all_mb": measure.memory_mb("VmHWM"),
     }
 
 
@@ -319,7 +311,7 @@ def measure_searches(arguments: argparse.Namespace, size: Size, folder: Path) ->
 def train_when_asked(size: Size, folder: Path, lora: bool) -> None:
     """Train one step for each line of input, and say how long it took."""
     warm_backend()
-    before = memory_mb("VmRSS")
+    before = measure.memory_mb("VmRSS")
     from keras_addnorm.interop import load_pretrained
     from keras_addnorm.models import enable_lora
     from keras_addnorm.training import Adam, MaskedSparseCategoricalCrossentropy
@@ -342,7 +334,7 @@ def train_when_asked(size: Size, folder: Path, lora: bool) -> None:
             float(model.train_on_batch(*batch))
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             print(json.dumps({"wall_s": wall, "cpu_s": cpu}), flush=True)
-        peak = memory_mb("VmHWM") - before
+        peak = measure.memory_mb("VmHWM") - before
         save_checkpoint(model, path, TrainingState(0))
         found = {
             "peak_mb": peak,

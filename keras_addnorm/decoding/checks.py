@@ -13,6 +13,12 @@ from keras_addnorm.decoding.decoder import DecoderInfo
 
 T = TypeVar("T")
 
+WHERE_TO_LOOK = (
+    "Look for NaN among the weights, which training may have left there, and for an overflow if "
+    "the model computes in float16: bfloat16 and float32 hold larger numbers."
+)
+"""What helps where a model has computed something that is no number."""
+
 
 def require_type(what: str, value: T, *types: type) -> T:
     """Return a value, or raise a `ValueError` if it is of none of some types."""

@@ -12,6 +12,7 @@ from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.checks import (
+    WHERE_TO_LOOK,
     check_ids,
     check_layer,
     check_source_ids,
@@ -254,8 +255,7 @@ def generate_with(
         if found.bad_step < fitted.max_length:
             raise FloatingPointError(
                 f"A logit was NaN or infinite at step {found.bad_step} of the search (the first is "
-                "0). Expected finite logits. Look for NaN among the weights, which training may "
-                "have left there, and for an overflow if the model computes in float16."
+                f"0). Expected finite logits. {WHERE_TO_LOOK}"
             )
         ids, scores = found.ids[:batch_size], found.scores[:batch_size]
     if details:

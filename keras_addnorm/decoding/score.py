@@ -11,6 +11,7 @@ from keras import ops
 from keras_addnorm.basics.argument_checks import is_whole, require_bool
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.decoding.checks import (
+    WHERE_TO_LOOK,
     check_ids,
     check_length,
     check_padding,
@@ -63,6 +64,7 @@ def score(
     Raises:
         TypeError: If the model cannot score.
         ValueError: If the ids do not fit, or the number is negative.
+        FloatingPointError: If logits are not finite.
     """
     require_bool(jit_compile=jit_compile)
     if isinstance(model, type) or not hasattr(model, "decode_sequence"):
@@ -81,6 +83,11 @@ def score(
     target_ids = _check_target_ids(target_ids, len(source_ids), DecoderInfo.of(model))
     several = target_ids if target_ids.ndim == 3 else target_ids[:, None]
     tokens, _ = run_teacher_forced(model, source_ids, several, None, jit_compile)
+    if np.isnan(tokens).any():
+        raise FloatingPointError(
+            "A logit was NaN or infinite while outputs were scored. Expected finite logits. "
+            f"{WHERE_TO_LOOK}"
+        )
     is_free = np.arange(target_ids.shape[-1]) < num_free_tokens
     tokens = np.where(is_free, np.float32(0.0), tokens.reshape(target_ids.shape))
     return Scores(tokens, tokens.sum(-1))

@@ -25,6 +25,7 @@ from keras_addnorm.layers.masks import (
     has_fused_attention,
     masked_softmax,
     position_mask,
+    say_if_not_fused,
 )
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
 from keras_addnorm.layers.projection import (
@@ -239,7 +240,7 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
         training: bool | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked."""
-        if not return_attention_scores and self._may_be_fused(training):
+        if not return_attention_scores and self._may_be_fused(training, ops.dtype(queries)):
             return fused_attention(queries, *store.keys_and_values(), mask), None
         weights = self._weights(self._logits(queries, store, distances, is_causal), mask)
         dropped = self._weights_dropout(weights, training=training)
@@ -248,16 +249,28 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
             context = _plus(context, self.positions.context(dropped, distances))
         return context, weights
 
-    def _may_be_fused(self, training: bool | None) -> bool:
+    def _may_be_fused(self, training: bool | None, dtype: str) -> bool:
         """Return whether this is plain `softmax(q k^T) v`, and the backend has a fused one."""
+        if not has_fused_attention():
+            return False
+        reason = self._why_in_steps(training)
+        say_if_not_fused(reason, dtype)
+        return reason is None
+
+    def _why_in_steps(self, training: bool | None) -> str | None:
+        """Say what a fused operation does not compute; `None` for nothing."""
         config, positions = self.attention, self.positions
-        is_plain = (
-            config.soft_cap is None
-            and config.sink is None
-            and (positions is None or positions.keeps_attention_plain)
-        )
-        needs_weights = training and (self.dropout > 0 or config.head_diversity is not None)
-        return is_plain and not needs_weights and has_fused_attention()
+        if config.soft_cap is not None:
+            return "soft_cap limits the logits"
+        if config.sink is not None:
+            return "a sink takes a share of the weights"
+        if positions is not None and not positions.keeps_attention_plain:
+            return f"{type(positions).__name__} changes the logits"
+        if training and self.dropout > 0:
+            return "dropout takes weights away (attention_dropout)"
+        if training and config.head_diversity is not None:
+            return "head_diversity looks at the weights"
+        return None
 
     def _logits(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -217,6 +218,28 @@ def has_fused_attention() -> bool:
     if backend == "jax":
         return keras.distribution.list_devices()[0].startswith(("gpu", "cuda"))
     return backend == "torch"
+
+
+@functools.cache
+def say_if_not_fused(reason: str | None, dtype: str) -> None:
+    """Warn, once for each reason, if attention on a GPU takes more memory than it has to.
+
+    Args:
+        reason: What needs the attention weights; `None` for nothing.
+        dtype: Of the queries: cuDNN's attention, which JAX calls, takes 16 bits.
+    """
+    backend = keras.backend.backend()
+    on_jax = backend == "jax"  # Fused there means a GPU.
+    if reason is None and on_jax and dtype == "float32":
+        reason = "cuDNN's operation is for 16 bits, and this is float32"
+    on_gpu = on_jax or (backend == "torch" and ops.zeros(()).device.type == "cuda")
+    if reason is None or not on_gpu:
+        return
+    warnings.warn(
+        "On this GPU an attention is computed in steps, which hold a weight for each query and "
+        f"key, and not in one operation: {reason}.",
+        stacklevel=2,
+    )
 
 
 def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

@@ -559,6 +559,7 @@ class Seq2SeqTransformer(keras.Model):
         Raises:
             ValueError: If the ids have the wrong shape, dtype or range, padding before or between
                 tokens, or more positions than the model.
+            FloatingPointError: If logits are not finite.
         """
         return decoding.score(
             self,

@@ -303,12 +303,12 @@ def translate_with_run(
     def translate(batch: Sequence[str]) -> list[Any]:
         return n_best_translations(found, batch, n_best, **languages)
 
-    compute, length = translate, len
-    if choose_by is not None:
-        compute, length = _choosing(translate, choose_by, found.config.target), _length_of_source
-    _fill(
-        compute, found.config.evaluation.batch_size, texts, folder, size, share, done, length=length
-    )
+    size_of_batch = found.config.evaluation.batch_size
+    if choose_by is None:
+        _fill(translate, size_of_batch, texts, folder, size, share, done)
+    else:
+        choose = _choosing(translate, choose_by, found.config.target)
+        _fill(choose, size_of_batch, texts, folder, size, share, done, _length_of_source)
 
 
 def _choosing(

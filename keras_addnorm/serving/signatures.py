@@ -256,7 +256,12 @@ class TranslationModule(tf.Module):
             )
         }
         found = self._in_batches(self._model.score, [sources, targets], outputs)
-        return {"scores": tf.reduce_sum(found["token_log_probabilities"], 1), **found}
+        tokens = found["token_log_probabilities"]
+        said = [f"{NOT_FINITE} while targets were scored. Expected finite numbers."]
+        is_number = tf.debugging.Assert(~tf.reduce_any(tf.math.is_nan(tokens)), said)
+        with tf.control_dependencies([is_number]):
+            tokens = tf.identity(tokens)
+        return {"scores": tf.reduce_sum(tokens, 1), "token_log_probabilities": tokens}
 
     def _tokenize(self, languages: Languages, texts: tf.Tensor) -> Outputs:
         """Returns the texts as they are read, their ids, (B, S), pieces, and number, (B,)."""

@@ -18,6 +18,9 @@ from keras_addnorm.basics.tensors import not_finite
 from keras_addnorm.distribution import is_first, process_count, whole_values
 from keras_addnorm.training.resume import TrainingPosition
 
+# Below it, gradients lose their last bits in float16: a scale sinks there if no step is finite.
+_SMALLEST_SCALE = 1e-4
+
 
 class NonFiniteError(ArithmeticError):
     """A loss or a weight is NaN or infinite, and the message says where that began."""
@@ -68,9 +71,17 @@ class NonFiniteGuard(keras.callbacks.Callback):
         self._seen = self.position.batch
 
     def check_weights(self) -> None:
-        """Checks the weights; raises `NonFiniteError` if one is not finite."""
+        """Checks the weights; raises `NonFiniteError` if one is not finite.
+
+        So it does if no step of float16 has been finite for long: each is skipped without a word.
+        """
         if bad_weights(self.model):
             raise self._error("A weight is not finite")
+        scale = _loss_scale(self.model)
+        if scale < _SMALLEST_SCALE:
+            raise self._error(
+                f"Gradients overflow in float16 at each step, with a loss scale of only {scale:.2g}"
+            )
 
     def _error(self, what: str, batches: int = 1) -> NonFiniteError:
         """Makes the error of the last batch, or of one of so many last ones."""
@@ -106,6 +117,13 @@ class NonFiniteGuard(keras.callbacks.Callback):
             "Ids and labels outside the vocabulary give NaN, too: look at the batch.",
         ]
         return NonFiniteError("\n".join(lines))
+
+
+def _loss_scale(model: keras.Model) -> float:
+    optimizer = model.optimizer
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or not optimizer.built:
+        return 1.0
+    return float(keras.ops.convert_to_numpy(optimizer.dynamic_scale))
 
 
 def _first_bad_layer(model: keras.Model, inputs: Any) -> str | None:

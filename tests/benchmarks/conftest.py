@@ -24,3 +24,4 @@ def _script(name):
 
 
 attacks, bit_flips, epochs = map(_script, ("attacks", "bit_flips", "epochs"))
+shuffling = _script("shuffling")

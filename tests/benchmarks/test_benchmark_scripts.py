@@ -87,6 +87,29 @@ def test_torch_drops_where_the_others_do(epochs):
     assert of_scores == 6 * [0.0]
 
 
+def test_an_epoch_is_shuffled_as_well_as_a_uniform_permutation(shuffling):
+    epochs = shuffling.epochs_of(3001)
+    first, second = (shuffling.order_of(epochs, epoch) for epoch in (0, 1))
+    found = shuffling.figures(first, second)
+    sizes = [len(batch) for batch in first]
+    chance = shuffling.figures(*(shuffling.uniform(sizes, seed) for seed in (1, 2)))
+    for figures in (found, chance):
+        assert abs(figures["drift"]) < 4
+        assert figures["neighbours"] == pytest.approx(1, abs=0.05)
+        assert figures["spread"] == pytest.approx(1, abs=0.05)
+    # Pairs move a batch at a time, which are few here; the same order again would be 55.
+    assert abs(found["again"]) < 20 and abs(chance["again"]) < 4
+    # Only pairs of like length meet.
+    assert 1.5 < found["mates"] < 12 and chance["mates"] == pytest.approx(1, abs=0.2)
+    # What is measured tells another order from it.
+    buffered = [shuffling.buffered(sizes, seed, 100) for seed in (1, 2)]
+    worse = shuffling.figures(*buffered)
+    assert worse["drift"] > 40 and worse["neighbours"] < 0.2 and worse["spread"] < 0.3
+    as_it_is = [np.arange(3001)]
+    same = shuffling.figures(as_it_is, as_it_is)
+    assert (same["drift"], same["mates"]) == (pytest.approx(3000**0.5), pytest.approx(1))
+
+
 SAME_WORK = """
 import json
 import warnings
@@ -203,11 +226,29 @@ def test_startup_runs_and_nothing_imports_tensorflow(tmp_path):
 
 
 @pytest.mark.release
+def test_lengths_and_large_models_are_measured(tmp_path):
+    scripts = (ROOT / "benchmarks" / name for name in ("lengths.py", "large_models.py"))
+    lengths, models = map(str, scripts)
+    path = tmp_path / "figures.json"
+    run_on("tensorflow", lengths, "--smoke", "--json", str(path))
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert len(rows) == 5 * 2 and all(row["us_a_token"] > 0 for row in rows)
+    short, long = (row for row in rows if row["what"] == "training, JAX")
+    assert 1 < long["gflop"] / short["gflop"] < 2  # Of as many tokens.
+    arguments = ("--smoke", "--processes", "half", "export", "load_export")
+    run_on("tensorflow", models, *arguments, "--json", str(path))
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    steps = ("import_float16", "first_translation", "import_float32", "export", "load_export")
+    assert tuple(row["step"] for row in rows) == steps
+
+
+@pytest.mark.release
 def test_a_second_start_of_a_large_corpus_maps_the_ids_of_the_first(tmp_path):
     script, path = str(ROOT / "benchmarks" / "large_corpora.py"), tmp_path / "figures.json"
     run_on("jax", script, "--smoke", "--json", str(path), "--keep", str(tmp_path / "corpora"))
     (row,) = json.loads(path.read_text(encoding="utf-8"))
     assert row["pairs"] == 3000 and row["second_peak_mib"] > 100
+    assert row["array_record_mib"] > row["ids_mib"]
     (ids,) = (tmp_path / "corpora").glob("run-3000-*/token_ids/source.npy")
     # Sentences of 13 words on the mean, of which most are several pieces.
     assert 13 * 3000 < len(np.load(ids)) < 130 * 3000

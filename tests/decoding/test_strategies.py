@@ -148,6 +148,8 @@ def test_logits_that_are_no_numbers_name_the_step():
         model.generate(SOURCE, "beam", max_length=5, jit_compile=False)
     ids, _ = model.generate(SOURCE, max_length=2, jit_compile=False)
     assert ids.shape == (3, 2)
+    with pytest.raises(FloatingPointError, match="NaN or infinite while outputs were scored"):
+        model.score(SOURCE, np.full((3, 3), 5), jit_compile=False)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import types
+import warnings
 
 import keras
 import numpy as np
@@ -15,6 +17,7 @@ from keras_addnorm.layers import (
     HeadDiversity,
     MultiHeadCrossAttention,
     MultiHeadSelfAttention,
+    masks,
 )
 from keras_addnorm.layers import attention as attention_module
 
@@ -246,6 +249,46 @@ def test_what_needs_the_steps_gets_them(choice, kind, arguments, call, monkeypat
     if "training" in call:
         with pytest.raises(AssertionError, match="in one operation"):
             layer(random(B, T, D), training=False)
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind", "arguments", "dtype", "reason"),
+    [
+        ("soft cap", "none", {}, "bfloat16", "soft_cap limits the logits"),
+        ("sink", "none", {}, "bfloat16", "a sink takes a share"),
+        ("plain", "alibi", {}, "bfloat16", "AlibiPositions changes"),
+        ("plain", "none", {"dropout": 0.1}, "bfloat16", "attention_dropout"),
+        ("plain", "none", {}, "float32", "for 16 bits, and this is float32"),
+        ("plain", "none", {}, "bfloat16", None),
+    ],
+)
+def test_on_a_gpu_attention_says_once_why_it_is_not_fused(
+    choice, kind, arguments, dtype, reason, monkeypatch
+):
+    layer = self_attention(choice, kind, dtype, **arguments)
+    # What is asked of the device, answered as JAX does on a GPU.
+    monkeypatch.setattr(attention_module, "has_fused_attention", lambda: True)
+    monkeypatch.setattr(masks, "keras", types.SimpleNamespace(backend=OnJAX))
+    masks.say_if_not_fused.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            layer._may_be_fused(True, dtype)
+    masks.say_if_not_fused.cache_clear()
+    said = [str(warning.message) for warning in caught]
+    if reason is None:
+        assert not said
+    else:
+        (text,) = said
+        assert text.startswith("On this GPU an attention is computed in steps") and reason in text
+
+
+class OnJAX:
+    """In the place of `keras.backend`."""
+
+    @staticmethod
+    def backend():
+        return "jax"
 
 
 # Arguments

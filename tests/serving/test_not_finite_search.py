@@ -48,3 +48,7 @@ def test_logits_that_overflow(texts, tmp_path):
         with pytest.raises(ServingError, match="A logit was NaN or infinite at step") as error:
             loaded.signatures[name]({"texts": np.array([texts[0].encode()], object)})
         assert error.value.code == "INTERNAL"
+    pair = {name: np.array([texts[0].encode()], object) for name in ("source", "target")}
+    with pytest.raises(ServingError, match="NaN or infinite while targets were scored") as error:
+        loaded.signatures["score"](pair)
+    assert error.value.code == "INTERNAL"

@@ -316,6 +316,25 @@ def test_the_guard_names_layer_weight_and_batch(tmp_path):
     assert "call" not in vars(model.get_layer("second"))
 
 
+def test_the_guard_says_when_float16_skips_every_step(tmp_path):
+    model, data = compiled(), Data()
+    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    _, guard = guarded(model, data, tmp_path)
+    guard.check_weights()  # Before the first step there is no scale.
+    model.optimizer.build(model.trainable_variables)
+    weights = [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+    infinite = [np.full(weight.shape, np.inf, "float32") for weight in weights]
+    for _ in range(28):  # 2 ** 15 becomes 2 ** -13.
+        guard.check_weights()
+        model.optimizer.apply([keras.ops.convert_to_tensor(each) for each in infinite])
+    for weight, before in zip(model.weights, weights, strict=True):
+        np.testing.assert_array_equal(weight, before)
+    guard.check_weights()
+    model.optimizer.apply([keras.ops.convert_to_tensor(each) for each in infinite])
+    with pytest.raises(NonFiniteError, match=r"at each step, with a loss scale of only 6.1e-05"):
+        guard.check_weights()
+
+
 def test_at_the_end_of_an_epoch_the_guard_names_its_last_batch(tmp_path):
     model, data = compiled(), Data()
     position, guard = guarded(model, data, tmp_path)
