@@ -168,7 +168,8 @@ class TransformerStack(ConfiguredLayer):
     def _finish(self, x: Any, padding_mask: Tensor | None, training: bool | None) -> Tensor:
         made = {} if self.stream_ends is None else dict(self.stream_ends.arrays)
         arguments = {"padding_mask": padding_mask, "training": training}
-        for name, norm in {**self.end_norms, "final_norm": self.final_norm}.items():
+        ends: dict[str, Any] = {**self.end_norms, "final_norm": self.final_norm}
+        for name, norm in ends.items():
             if norm is not None:
                 made[name] = functools.partial(norm, **arguments)
         parts = schemes.ResidualParts(self._end_plan, padding_mask, training, **made)
