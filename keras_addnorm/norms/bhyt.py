@@ -36,7 +36,7 @@ class BHyT(PositionWiseNorm):
         True
 
     Reference:
-        "Bounded Hyperbolic Tangent", 2026 (arXiv:2601.09719); the authors' code.
+        "BHyT", 2026 (arXiv:2601.09719); the authors' code.
     """
 
     epsilon_power = 2
