@@ -276,13 +276,17 @@ def _calibrated(outcomes: list[Outcome]) -> str:
     wrong = [f"`{name}`" for name in schemes.names() if schemes.get(name) not in known]
     paragraphs = [
         f"There are no trainings here of {', '.join(others)}. [The study]"
-        "(study_schemes.md#without-warm-up) has two of every scheme, with 12 layers at a rate of "
-        "its own, one with warm-up and one without, beside the forecast.",
+        "(study_schemes.md#without-warm-up) has two of every scheme in its table, with 12 layers "
+        "at a rate of its own, one with warm-up and one without, beside the forecast.",
         "A forecast is calibrated if at least half of those of its scheme, on both pages, are "
         "right. That holds for the scheme's default fields, `layer_norm`, and no more layers than "
         "those trainings have. Any other forecast says that it is not calibrated, and its "
         "`is_calibrated` is `False`: take it as a hint."
-        + (f" More forecasts are wrong than right of {', '.join(wrong)}." if wrong else ""),
+        + (
+            f" More forecasts are wrong than right, or none is on record, of {', '.join(wrong)}."
+            if wrong
+            else ""
+        ),
         "Schemes with several streams or a memory are forecast by what a lone layer leaves: the "
         "mean of the streams, for instance, the Post-LN stream of `resi_dual`, and the sum of the "
         "sources of `attention_residuals`.",

@@ -36,7 +36,7 @@ from keras_addnorm import schemes
 
 FULL = Plan(
     schemes=("pre_ln", *(name for name in schemes.names() if name not in ("pre_ln", "peri_ln"))),
-    norms=("rms_norm", "dynamic_tanh", "derf", "seed_norm"),
+    norms=("rms_norm", "dynamic_tanh", "derf", "seed_norm", "bhyt"),
     multi30k=(
         "pre_ln",
         "post_ln",

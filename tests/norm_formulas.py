@@ -36,6 +36,14 @@ def seed_norm(x, gamma, alpha, beta, epsilon):
     return rms_norm(x, gamma + seen * alpha, epsilon)
 
 
+def bhyt(x, slope, gamma, epsilon):
+    size = np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
+    return gamma * np.tanh(slope * x / (10 * size))
+
+
+taper_norm = rms_norm  # until it tapers
+
+
 def std_layer_norm(x, gamma, beta, epsilon):
     deviation = x.std(-1, ddof=1, keepdims=True)
     return gamma * (x - x.mean(-1, keepdims=True)) / (deviation + epsilon) + beta

@@ -49,7 +49,8 @@ def require_steps(scheme: ResidualScheme) -> None:
     if not scheme.idea:
         raise ValueError(
             f"it does not know the scheme {_name(scheme)!r}, which has several streams, a memory "
-            "of depth, or is one of your own without an `idea`, expected one of "
+            "of depth, computes what a page does not (deep_delta), or is one of your own without "
+            "an `idea`, expected one of "
             f"{', '.join(explained_schemes())}"
         )
     theirs = [name for name in ("branch_input", "merge") if not _is_ours(scheme, name)]

@@ -79,7 +79,7 @@ class AddNorm(ShapeOfInput):
     Weights:
         `pre_norm/...`, `branch_norm/...`, `post_norm/...`: those that the scheme asks for.
         `branch_scale`, `skip_scale`: a scalar (ReZero) or `(D,)` (LayerScale, Admin).
-        `<name>/...`: the layers of the scheme's own, by the names that it gives them.
+        `<name>/...`: the norms and layers of the scheme's own, by the names that it gives them.
         The arrays of the scheme's own, in the order of its plan.
 
     Example:
@@ -155,7 +155,9 @@ class AddNorm(ShapeOfInput):
     def build(self, residual_shape: tuple[int | None, ...], branch_shape: Any = None) -> None:
         """Make the parts that the scheme's plan asks for, for a residual `(..., D)`."""
         hidden_dim = require_hidden_dim(residual_shape)
-        for slot in self._plan.norm_slots:
+        for name in self._plan.extra_norms:
+            self._require_free(name)
+        for slot in self._plan.norms:
             norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)
             if slot == "post_norm":
                 norm.epsilon = self._epsilon_behind_the_sum(norm)
@@ -247,7 +249,8 @@ class AddNorm(ShapeOfInput):
         state, leave = self.scheme.enter(residual)
         if branch is None:
             return self.read(state, padding_mask, training)[0]
-        state = self.scheme.prepare(state, self._parts(padding_mask, training))
+        # The call of `branch_input` has prepared the same before.
+        state = self.scheme.prepare(state, self._parts(padding_mask, training, self._plan.norms))
         return leave(self.write(state, branch, padding_mask, training))
 
     def branch_input(
@@ -304,7 +307,8 @@ class AddNorm(ShapeOfInput):
         Returns:
             The state after the sublayer.
         """
-        parts = self._parts(padding_mask, training, is_read_again=True)
+        # HybridNorm adds the branch to what the sublayer has read: a batch counts once.
+        parts = self._parts(padding_mask, training, called_before=("pre_norm",))
         shape = self._stream_shape(state)
         if not _may_be_equal(shape, branch.shape):
             raise ArgumentError(
@@ -348,7 +352,10 @@ class AddNorm(ShapeOfInput):
         super().build_from_config(config)
 
     def _parts(
-        self, padding_mask: Tensor | None, training: bool | None, is_read_again: bool = False
+        self,
+        padding_mask: Tensor | None,
+        training: bool | None,
+        called_before: tuple[str, ...] = (),
     ) -> schemes.ResidualParts:
         if not self.built:
             raise ValueError(
@@ -357,19 +364,18 @@ class AddNorm(ShapeOfInput):
             )
         # A sum such as x + f carries no mask of Keras' own.
         arguments = {"padding_mask": padding_mask, "training": training}
-        made: dict[str, Any] = {
-            slot: functools.partial(getattr(self, slot), **arguments)
-            for slot in self._plan.norm_slots
-        }
-        if is_read_again and "pre_norm" in made:
-            # HybridNorm adds the branch to what the sublayer has read: a batch counts once.
-            made["pre_norm"] = functools.partial(self.pre_norm.again, **arguments)
+        made: dict[str, Any] = {}
+        for name in self._plan.norms:
+            norm = getattr(self, name)
+            made[name] = functools.partial(
+                norm.again if name in called_before else norm, **arguments
+            )
         if "branch_norm" in made:
             branch_norm = made["branch_norm"]
             # Drop path follows the norm, which would undo its scale and add an offset to zeros.
             made["branch_norm"] = lambda f: self._drop_path(branch_norm(f), training=training)
         made |= {name: getattr(self, name) for name in self._plan.parts if name not in made}
-        return schemes.ResidualParts(self._plan, padding_mask, **made)
+        return schemes.ResidualParts(self._plan, padding_mask, training, **made)
 
     def _make_scale(
         self, name: str, scale: schemes.LearnedScale | None, hidden_dim: int

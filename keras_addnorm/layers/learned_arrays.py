@@ -27,7 +27,11 @@ def make_array(
         )
     # Not cast to half precision: coefficients are float32, as the gains of norms are.
     return layer.add_weight(
-        shape=shape, initializer=_Values(values), name=array.name, autocast=False
+        shape=shape,
+        initializer=_Values(values),
+        name=array.name,
+        autocast=False,
+        trainable=array.is_trained,
     )
 
 

@@ -136,6 +136,8 @@ class TransformerStack(ConfiguredLayer):
             arrays = self._end_plan.arrays
             self.stream_ends = LearnedArrays(arrays, dtype=self.dtype_policy, name="stream_ends")
             self.stream_ends.build(shapes[0])
+        names = self._end_plan.extra_norms
+        self.end_norms = {name: self._make_norm(name, True, shapes[0]) for name in names}
 
     def _make_norm(self, name: str, is_needed: bool, shape: Shape | None) -> norms.Norm | None:
         if not is_needed:
@@ -165,11 +167,12 @@ class TransformerStack(ConfiguredLayer):
 
     def _finish(self, x: Any, padding_mask: Tensor | None, training: bool | None) -> Tensor:
         made = {} if self.stream_ends is None else dict(self.stream_ends.arrays)
-        final_norm: Any = self.final_norm
-        if final_norm is not None:
-            arguments = {"padding_mask": padding_mask, "training": training}
-            made["final_norm"] = functools.partial(final_norm, **arguments)
-        parts = schemes.ResidualParts(self._end_plan, padding_mask, **made)
+        arguments = {"padding_mask": padding_mask, "training": training}
+        ends: dict[str, Any] = {**self.end_norms, "final_norm": self.final_norm}
+        for name, norm in ends.items():
+            if norm is not None:
+                made[name] = functools.partial(norm, **arguments)
+        parts = schemes.ResidualParts(self._end_plan, padding_mask, training, **made)
         return self.scheme.close(x, parts)
 
 
@@ -195,8 +198,9 @@ class TransformerEncoder(TransformerStack):
 
     Weights:
         `layers/transformer_encoder_layer`, `layers/transformer_encoder_layer_1`, ...;
-        `embedding_norm/...` and `final_norm/...` where the scheme needs them; `stream_ends/...`
-        where a scheme of several streams has weights at the end of the stack.
+        `embedding_norm/...` and `final_norm/...` where the scheme needs them; `stream_ends/...` and
+        `end_norms/...` where a scheme of several streams has weights and norms at the end of the
+        stack.
 
     Example:
     ```python

@@ -41,6 +41,9 @@ def fold(
     factor. Keel has another `alpha` in its first layer, and norms that read no sum: its plan says
     the epsilon for each place.
 
+    A `taper_norm` that has come to its end becomes one gain a channel: `norm={"name": "taper_norm",
+    "is_folded": True}`, whose `gamma` holds its factor. All of the model have to have ended.
+
     Other schemes have no gain, or one that no weight can take (Admin's factors stand on the
     stream that the sublayer reads, too). Where the norm cannot make up for a gain (`none`), the
     scheme stays as well. Then the model that is returned is an equal copy, and `say` hears why.
@@ -70,7 +73,12 @@ def fold(
     if say is not None and not callable(say):
         raise ArgumentTypeError("`say` takes a line.", "a function, such as print", say=say)
     say = say or _say_nothing
-    config = require_model(model).config
+    if _ended_tapers(require_model(model)):
+        model = _without_tapers(model)
+        say("taper_norm folded into a gain a channel.")
+        if not is_foldable(model):
+            return model
+    config = model.config
     foldings = _foldings(model)
     hindrance = _hindrance(model, foldings)
     if hindrance is not None:
@@ -109,7 +117,42 @@ def is_foldable(model: Seq2SeqTransformer) -> bool:
         >>> is_foldable(Seq2SeqTransformer(config))
         False
     """
-    return _hindrance(require_model(model), _foldings(model)) is None
+    if _ended_tapers(require_model(model)):
+        return True
+    return _hindrance(model, _foldings(model)) is None
+
+
+def _ended_tapers(model: Seq2SeqTransformer) -> dict[str, norms.TaperNorm]:
+    """Return the norms that taper, by the paths of their gains, if all of them have ended."""
+    if all(_folded_taper(norm) == norm for norm in _norm_of_sides(model).values()):
+        return {}
+    tapers = {path: norm for path, norm in _tapers(model).items() if not norm.is_folded}
+    ended = all(float(to_numpy(norm.step)) >= norm.last_step for norm in tapers.values())
+    return tapers if ended else {}
+
+
+def _without_tapers(model: Seq2SeqTransformer) -> Seq2SeqTransformer:
+    """Return the model with one gain a channel in the place of norms that have ended."""
+    before, sides = _tapers(model), _norm_of_sides(model)
+    folded = rebuild(model, norm={side: _folded_taper(norm) for side, norm in sides.items()})
+    for path, norm in _tapers(folded).items():
+        if norm.is_folded and not before[path].is_folded:
+            norm.gamma.assign(to_numpy(norm.gamma) * to_numpy(before[path].scale))
+    return folded
+
+
+def _tapers(model: Seq2SeqTransformer) -> dict[str, norms.TaperNorm]:
+    layers = (*model.encoder._flatten_layers(), *model.decoder._flatten_layers())
+    return {each.gamma.path: each for each in layers if isinstance(each, norms.TaperNorm)}
+
+
+def _norm_of_sides(model: Seq2SeqTransformer) -> dict[norms.Side, norms.NormLike]:
+    return {side: norms.for_side(model.config.norm, side) for side in _SIDES}
+
+
+def _folded_taper(norm: norms.NormLike) -> norms.NormLike:
+    fields = norm if isinstance(norm, dict) else {"name": norm}
+    return {**fields, "is_folded": True} if fields["name"] == "taper_norm" else norm
 
 
 def _say_nothing(line: str) -> None:

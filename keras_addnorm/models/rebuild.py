@@ -15,6 +15,9 @@ from keras_addnorm.layers.adapted import (
 )
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer, require_model
 
+_FOLDED = ("/branch_scale", "/step", "/mean_size", "/mean_square")
+"""A scheme's gain; the counts and sizes of norms that taper off."""
+
 
 def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
     """Build a model with some fields of the config changed, and copy the weights to it.
@@ -66,12 +69,10 @@ def require_floats(model: Seq2SeqTransformer) -> None:
 
 
 def _require_nothing_left(values: dict[str, Any], new: Seq2SeqTransformer) -> None:
-    """Refuse weights without a place in layers that are still there, but for a scheme's gain."""
+    """Refuse weights without a place in layers that are still there, but for what was folded."""
     layers = {weight.path.rpartition("/")[0] for weight in new.weights}
     left = [
-        path
-        for path in values
-        if path.rpartition("/")[0] in layers and not path.endswith("/branch_scale")
+        path for path in values if path.rpartition("/")[0] in layers and not path.endswith(_FOLDED)
     ]
     if left:
         raise ArgumentError(

@@ -39,6 +39,8 @@ _TABLE: Table[Norm] = Table(
         "seed_norm": "seed_norm:SeedNorm",
         "dynamic_tanh": "dynamic_tanh:DynamicTanh",
         "derf": "derf:Derf",
+        "bhyt": "bhyt:BHyT",
+        "taper_norm": "taper_norm:TaperNorm",
         "std_layer_norm": "std_layer_norm:StdLayerNorm",
         "batch_norm": "batch_norm:BatchNorm",
         "none": "none:NoNorm",

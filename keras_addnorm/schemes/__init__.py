@@ -48,6 +48,8 @@ _TABLE: Table[ResidualScheme] = Table(
         "t_fixup": "t_fixup:TFixup",
         "layer_scale": "layer_scale:LayerScale",
         "orthogonal": "orthogonal:Orthogonal",
+        "deep_delta": "deep_delta:DeepDelta",
+        "pro_res": "pro_res:ProRes",
         "no_norm": "no_norm:NoNorm",
         "no_residual": "no_residual:NoResidual",
         "plain": "plain:Plain",
@@ -60,6 +62,9 @@ _TABLE: Table[ResidualScheme] = Table(
         "residual_scalars": "residual_scalars:ResidualScalars",
         "dense_former": "dense_former:DenseFormer",
         "frac_connections": "frac_connections:FracConnections",
+        "dlcl": "dlcl:DLCL",
+        "siamese_norm": "siamese_norm:SiameseNorm",
+        "krom_hc": "krom_hc:KromHC",
     },
     module="keras_addnorm.schemes",
 )

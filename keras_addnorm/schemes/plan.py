@@ -167,11 +167,14 @@ class LearnedArray:
         shape: Its sizes: numbers, `"D"` for the width of the residual stream, and `"D/4"` for a
             quarter of it.
         initial_value: Where it starts: a number, or nested tuples of its shape.
+        is_trained: Whether it is learned by gradients; the scheme itself assigns to one that is
+            not, such as a count of batches.
     """
 
     name: str
     shape: tuple[int | str, ...]
     initial_value: Values
+    is_trained: bool = True
 
     def sizes(self, hidden_dim: int) -> tuple[int, ...]:
         """Return the shape for a stream of this width."""
@@ -229,6 +232,8 @@ class ResidualPlan:
         query_key_init_gain: Factor on the initial query and key kernels (DS-Init).
         post_norm_gain: Factor by which the input of `post_norm` is smaller than the scheme means;
             the norm makes up for it with a smaller epsilon (folded gains).
+        extra_norms: Names of further norms of the stream's width, of the layer's kind; also at the
+            end of a stack.
 
     Raises:
         ValueError: If a norm slot is unknown, or a name is taken twice.
@@ -248,6 +253,12 @@ class ResidualPlan:
     value_norm: bool = False
     query_key_init_gain: float = 1.0
     post_norm_gain: float = 1.0
+    extra_norms: tuple[str, ...] = ()
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        """The names of all norms, in the order in which `AddNorm` makes them."""
+        return (*self.norm_slots, *self.extra_norms)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -255,7 +266,7 @@ class ResidualPlan:
         scales = ("branch_scale", "skip_scale")
         own: tuple[ExtraLayer | LearnedArray, ...] = (*self.extra_layers, *self.arrays)
         return (
-            *self.norm_slots,
+            *self.norms,
             *(name for name in scales if getattr(self, name) is not None),
             *(part.name for part in own),
         )
@@ -265,7 +276,7 @@ class ResidualPlan:
             raise ArgumentError(
                 "The plan asks for a norm at a place that there is not.",
                 f"`norm_slots` among {get_args(NormSlot)}",
-                "A norm elsewhere is an ExtraLayer.",
+                "A norm elsewhere is one of `extra_norms`.",
                 value=unknown,
             )
         if twice := sorted({name for name in self.parts if self.parts.count(name) > 1}):
@@ -288,14 +299,28 @@ class ResidualParts:
     Args:
         plan: The plan that the parts were made from, with its constants.
         padding_mask: `(B, T)`, True at real positions, or `None`; norms know it already.
+        training: Whether this is a call of training; norms know it already.
         **made: The parts by name.
     """
 
-    def __init__(self, plan: ResidualPlan, padding_mask: Tensor | None = None, **made: Any) -> None:
+    def __init__(
+        self,
+        plan: ResidualPlan,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+        **made: Any,
+    ) -> None:
         self.plan = plan
         self.padding_mask = padding_mask
+        self.training = training
         self._made = made
         self._used: set[str] = set()
+
+    def replaced(self, plan: ResidualPlan, **made: Any) -> ResidualParts:
+        """Return the parts for a scheme inside another: with its plan, and some of them changed."""
+        parts = ResidualParts(plan, self.padding_mask, self.training, **{**self._made, **made})
+        parts._used = self._used
+        return parts
 
     @property
     def used(self) -> frozenset[str]:

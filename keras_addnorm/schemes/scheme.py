@@ -121,7 +121,8 @@ class ResidualScheme(abc.ABC):
     def prepare(self, state: State, parts: ResidualParts) -> State:
         """Return the state as `read` and `write` are to find it.
 
-        What both of them need of the state is computed here, once a sublayer.
+        What both of them need of the state is computed here, once a sublayer; and a scheme whose
+        reading changes the state changes it here (SiameseNorm).
 
         Args:
             state: What the sublayer before has written, or `open` has made.
@@ -149,7 +150,7 @@ class ResidualScheme(abc.ABC):
 
         Args:
             state: The state after the last sublayer.
-            parts: The arrays of `end_plan`, and `final_norm` if the scheme needs one.
+            parts: The arrays and norms of `end_plan`, and `final_norm` if the scheme needs one.
 
         Returns:
             The output of the stack.
@@ -158,13 +159,13 @@ class ResidualScheme(abc.ABC):
         return parts.final_norm(x) if self.needs_final_norm else x
 
     def end_plan(self, position: StackPosition) -> ResidualPlan:
-        """Say which arrays `close` needs.
+        """Say which arrays and norms `close` needs.
 
         Args:
             position: That of the stack's last sublayer.
 
         Returns:
-            A plan of arrays only; of none, unless the scheme says otherwise.
+            A plan of `arrays` and `extra_norms` only; of none, unless the scheme says otherwise.
         """
         return ResidualPlan()
 

@@ -120,6 +120,8 @@ SCHEME_FORMULAS = {
     "t_fixup": (itself, total),
     "layer_scale": (pre_norm, with_scaled_branch),
     "orthogonal": (pre_norm, lambda a, x, f: orthogonal(x, f)),
+    "deep_delta": (pre_norm, lambda a, x, f: deep_delta(a, x, f)),
+    "pro_res": (pre_norm, lambda a, x, f: x + came_in(a) * f),
     "no_norm": (itself, total),
     "no_residual": (itself, lambda a, x, f: norm(a.post_norm, f)),
     "plain": (itself, lambda a, x, f: f),
@@ -161,6 +163,24 @@ def orthogonal(x, f):
         share = x[place] @ f[place] / (x[place] @ x[place] + 1e-6)
         y[place] = x[place] + f[place] - share * x[place]
     return y
+
+
+def deep_delta(a, x, f):
+    """One position at a time, as a matrix: (I - b k k^T) x + b k v."""
+    y = np.empty_like(x)
+    step_weights, value_weights = array(a.step_weights), array(a.value_weights)
+    steps = 2 / (1 + np.exp(-pre_norm(a, x) @ step_weights - array(a.step_bias)))
+    for place in np.ndindex(x.shape[:-1]):
+        direction = f[place] / np.sqrt(f[place] @ f[place] + 1e-6)
+        value = 4 / (1 + np.exp(-x[place] @ value_weights))
+        turned = np.eye(len(direction)) - steps[place] * np.outer(direction, direction)
+        y[place] = turned @ x[place] + steps[place] * value * direction
+    return y
+
+
+def came_in(a):
+    """The share of ProRes' branch that is there."""
+    return array(a.step) / (a.scheme.warmup_steps * (a.position.layer_index + 1))
 
 
 def deep_norm_alpha(position):

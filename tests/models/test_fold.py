@@ -41,7 +41,7 @@ CASES = [
     *(
         ("deep_norm", {"norm": norm, "epsilon": 0.01})
         for norm in norms.names()
-        if norm not in ("none", "batch_norm", "seed_norm")
+        if norm not in ("none", "batch_norm", "seed_norm", "taper_norm")
     ),
     ("deep_norm", {"norm": {"encoder": "batch_norm", "decoder": "scale_norm"}}),
     ("deep_norm", {"norm": {"name": "dynamic_tanh", "initial_alpha": 0.7}}),
@@ -168,6 +168,26 @@ def test_a_norm_that_cannot_make_up_for_a_gain_leaves_the_scheme_and_says_so(sch
     assert not is_foldable(model)
 
 
+def test_norms_that_have_tapered_off_become_gains():
+    norm = {"name": "taper_norm", "calibration_steps": 1, "taper_steps": 1}
+    inside = {"query_key_norm": norm}  # Stays: it is the attention's own.
+    sides = {"encoder": norm, "decoder": "rms_norm"}
+    model = tiny_model(scheme="layer_scale", norm=sides, attention=inside)
+    assert is_foldable(model)  # the scheme's gains alone
+    counts = [weight for weight in model.weights if weight.path.endswith("/step")]
+    assert fold(model).config.norm == model.config.norm and len(counts) == 5 + 8
+    for weight in model.weights:
+        if weight.path.endswith(("/step", "/mean_size", "/mean_square")):
+            weight.assign(2.0 if weight.path.endswith("/step") else 0.7 + len(weight.path) / 100)
+    said = []
+    folded = fold(model, say=said.append)
+    assert said == ["taper_norm folded into a gain a channel.", "layer_scale folded into pre_ln."]
+    assert folded.config.norm == {"encoder": {**norm, "is_folded": True}, "decoder": "rms_norm"}
+    assert scheme_name(folded) == "pre_ln" and not is_foldable(folded)
+    assert len([weight for weight in folded.weights if weight.path.endswith("/step")]) == 8
+    assert_same_outputs(model, folded)
+
+
 def test_another_kind_of_model_is_refused():
     with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer. Received: a Sequential"):
         fold(keras.Sequential([keras.layers.Dense(3)]))
@@ -183,7 +203,7 @@ def test_norms_know_what_a_factor_on_their_input_does(name):
     norm = make(epsilon=0.3, dtype="float64")
     norm.build(x.shape)
     if norm.epsilon_power is None:
-        assert name in ("none", "seed_norm")
+        assert name in ("none", "seed_norm", "taper_norm")
         return
     for weight in norm.weights:
         weight.assign(np.linspace(0.5, 2.0, num=weight.shape.num_elements()).reshape(weight.shape))

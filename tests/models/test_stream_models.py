@@ -79,6 +79,10 @@ def test_a_layer_alone_opens_and_collapses(scheme):
     if scheme == "resi_dual":
         state = stack.layers[0](schemes.get(scheme).open(X))
         y = alone + stack.final_norm(state.streams[1])
+    if scheme == "siamese_norm":
+        first, second = stack.layers[0](schemes.get(scheme).open(X)).streams
+        ends = stack.end_norms
+        y = stack.final_norm(ends["stream_norm"](first) + ends["sum_norm"](second))
     np.testing.assert_allclose(array(y), expected, atol=1e-4)
     deep = TransformerEncoderLayer(
         num_heads=2, intermediate_dim=5, scheme=scheme, position=StackPosition(5, 0, "encoder", 3)

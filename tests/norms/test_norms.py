@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from keras import ops
 from new_process import run_on
 from norms_reference import (
     EPSILON,
@@ -32,6 +33,7 @@ IDENTIFIERS = [
     {"name": "dynamic_tanh", "initial_alpha": 0.8},
     {"name": "derf", "initial_alpha": 0.8},
     {"name": "seed_norm", "num_heads": 5},
+    {"name": "taper_norm", "taper_steps": 7, "is_folded": True},
     {"name": "batch_norm", "momentum": 0.9},
     {"name": "rms_norm"},
 ]
@@ -91,6 +93,8 @@ WEIGHTS = {
     "dynamic_tanh": {"alpha": 0.5, "gamma": np.ones(D), "beta": np.zeros(D)},
     "seed_norm": {"gamma": np.ones(D), "alpha": np.ones(D), "beta": np.zeros(D)},
     "derf": {"alpha": 0.5, "shift": 0.0, "gamma": np.ones(D), "beta": np.zeros(D)},
+    "bhyt": {"slope": 2.0, "gamma": np.ones(D)},
+    "taper_norm": {"gamma": np.ones(D), "step": 0.0, "mean_size": 0.0, "mean_square": 0.0},
     "std_layer_norm": {"gamma": np.ones(D), "beta": np.zeros(D)},
     "batch_norm": {
         "gamma": np.ones(D),
@@ -166,6 +170,60 @@ def test_seed_norm_in_slices_looks_at_each_by_itself():
 def test_seed_norm_needs_slices_that_fit(num_heads):
     with pytest.raises(ValueError, match=rf"Expected num_heads .*Received: .*{num_heads}"):
         norms.get({"name": "seed_norm", "num_heads": num_heads})().build((B, D))
+
+
+TAPER = {"name": "taper_norm", "calibration_steps": 3, "taper_steps": 4}
+
+
+def test_taper_norm_is_a_gain_in_the_end_that_was_calibrated_before():
+    layer = make("taper_norm", calibration_steps=3, taper_steps=4)
+    (gamma,) = weights_of(layer)
+    size = square = 0.0
+    for step in range(9):
+        x = (1 + step) * random(B, T, D, seed=step)
+        mask = np.arange(T) < np.array([[T], [T - 1]])
+        r = np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
+        share = 0.5 * (1 + np.cos(np.pi * np.clip((step - 3) / 4, 0, 1)))
+        c = size / square if step else 0.0
+        expected = share * gamma * x / r + (1 - share) * gamma * c * x
+        y = layer(ops.convert_to_tensor(x), padding_mask=ops.convert_to_tensor(mask), training=True)
+        np.testing.assert_allclose(array(y), expected, rtol=1e-12, atol=1e-12)
+        layer.again(x, training=True)
+        layer(x)
+        if step < 3:
+            sizes = r[..., 0][mask]
+            size, square = (
+                0.99 * old + 0.01 * new
+                for old, new in ((size, sizes.mean()), (square, (sizes**2).mean()))
+            )
+    assert float(layer.step) == layer.last_step == 7
+    # Of one batch alone, no other factor on x comes nearer to x / r.
+    alone = make("taper_norm")
+    alone(x, training=True)
+    nearest = [(np.square(1 - f * float(alone.scale) * r)).sum() for f in (0.99, 1, 1.01)]
+    assert nearest[1] == min(nearest)
+
+
+def test_taper_norm_goes_on_counting_where_it_was_saved(tmp_path):
+    def model():
+        return keras.Sequential([keras.Input((T, D)), norms.get(TAPER)()])
+
+    first, x = model(), random(B, T, D).astype("float32")
+    for _ in range(5):
+        first(x, training=True)
+    first.save_weights(tmp_path / "m.weights.h5")
+    second = model()
+    second.load_weights(tmp_path / "m.weights.h5")
+    for each in (first, second):
+        each(x, training=True)
+    assert float(first.layers[0].step) == float(second.layers[0].step) == 6
+    np.testing.assert_array_equal(second(x), first(x))
+
+
+@pytest.mark.parametrize("field", ["calibration_steps", "taper_steps"])
+def test_taper_norm_counts_batches(field):
+    with pytest.raises(ValueError, match=rf"1 <= {field} <= 1000000. Received: 0"):
+        norms.get({"name": "taper_norm", field: 0})()
 
 
 # Precision

@@ -41,6 +41,10 @@ CASES = {
     "dense_former of every second": {"name": "dense_former", "dilation": 2, "period": 2},
     "frac_connections": {"name": "frac_connections", "num_streams": 4},
     "frac_connections dynamic": {"name": "frac_connections", "dynamic": True},
+    "dlcl": {"name": "dlcl"},
+    "siamese_norm": {"name": "siamese_norm"},
+    "krom_hc": {"name": "krom_hc", "off_diagonal": -1.0},
+    "krom_hc one_hot": {"name": "krom_hc", "num_streams": 8, "start": "one_hot"},
 }
 
 # One of each kind, for what compiles: few iterations, which a compiler sees one by one.
@@ -57,6 +61,8 @@ ONE_STREAM = {
     "orthogonal": {"name": "orthogonal"},
     "gpas": {"name": "gpas"},
     "gpas of post_ln": {"name": "gpas", "of": "post_ln"},
+    "deep_delta": {"name": "deep_delta"},
+    "pro_res": {"name": "pro_res", "warmup_steps": 3},
     "hybrid_norm": {"name": "hybrid_norm"},
 }
 
@@ -90,7 +96,8 @@ class Stack:
         self.final_norm = LayerNorm(dtype=dtype)
         self.end_plan = self.scheme.end_plan(places[-1])
         self.ends = LearnedArrays(self.end_plan.arrays, dtype=dtype)
-        self.parts = [*self.add_norms, self.final_norm, self.ends]
+        self.end_norms = {name: LayerNorm(dtype=dtype) for name in self.end_plan.extra_norms}
+        self.parts = [*self.add_norms, self.final_norm, self.ends, *self.end_norms.values()]
         for part in self.parts:
             part.build((B, T, D))
         self.kernels = [random(D, D, seed=index) / 2 for index in range(len(places))]
@@ -116,7 +123,7 @@ class Stack:
 
     def __call__(self, x, training=False):
         top = self.states(x, training)[-1]
-        made = {**self.ends.arrays, "final_norm": self.final_norm}
+        made = {**self.ends.arrays, **self.end_norms, "final_norm": self.final_norm}
         return self.scheme.close(top, schemes.ResidualParts(self.end_plan, **made))
 
     def by_formula(self, x):
@@ -280,6 +287,35 @@ def frac_connections(stack, x):
     return norm(stack.final_norm, parts.reshape(x.shape))
 
 
+def dlcl(stack, x):
+    outputs = [x]
+    for a, sublayer, _, is_last in stack.branches():
+        x = x + sublayer(norm(a.pre_norm, x))
+        if is_last:
+            outputs.append(norm(a.post_norm, x))
+            x = np.einsum("k,k...->...", array(a.depth_weights), np.stack(outputs))
+    return x
+
+
+def siamese_norm(stack, x):
+    y, layer = x, 0
+    for a, sublayer, is_first, _ in stack.branches():
+        layer += is_first
+        x = norm(a.stream_norm, x)
+        f = sublayer(norm(a.pre_norm, x + norm(a.sum_norm, y)))
+        x, y = x + f / np.sqrt(2 * layer), y + f
+    ends = stack.end_norms
+    return norm(stack.final_norm, norm(ends["stream_norm"], x) + norm(ends["sum_norm"], y))
+
+
+def kronecker_product(logits, scheme):
+    matrix = np.eye(1)
+    for stay, move in np.exp(logits).reshape(-1, 2):
+        p = stay / (stay + move)
+        matrix = np.kron(matrix, [[p, 1 - p], [1 - p, p]])
+    return matrix
+
+
 FORMULAS = {
     "ResiDual": resi_dual,
     "B2T": b2t,
@@ -290,6 +326,9 @@ FORMULAS = {
     "ResidualScalars": residual_scalars,
     "DenseFormer": dense_former,
     "FracConnections": frac_connections,
+    "DLCL": dlcl,
+    "SiameseNorm": siamese_norm,
+    "KromHC": manifold(kronecker_product),
 }
 
 

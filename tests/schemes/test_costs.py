@@ -16,10 +16,13 @@ COSTS = {
     "keel": ("keel", 2 * (1 + NORM), 2 * 2 * D),
     "gpas": ("gpas", 2 * 1, 2 * 1),
     "orthogonal": ("orthogonal", 2 * 3, 0),
+    "deep_delta": ("deep_delta", 2 * 7, 2 * (2 * D + 1)),
     "hybrid_norm": ("hybrid_norm", 2 * NORM, 3 * 2 * D - 2 * D),
     "b2t": ("b2t", 1, 0),
     "residual_scalars": ("residual_scalars", 2, 2),
     "dense_former": ("dense_former", LAYER + 1, LAYER + 1),
+    "dlcl": ("dlcl", LAYER + 1 + NORM, LAYER + 1 + 2 * D),
+    "siamese_norm": ("siamese_norm", 2 * (2 * NORM + 2), 2 * 2 * 2 * D),
     "attention_residuals": ("attention_residuals", 2 * (2 * SOURCES + 3), 2 * D),
     "resi_dual": ("resi_dual", 2 * 1, 0),
     "hyper_connections, static": (
@@ -51,6 +54,11 @@ COSTS = {
         {"name": "mhc_lite", "num_streams": n},
         2 * (n * (n + 2) + n * (24 + 2 * n) + 1.5 * n),
         2 * (n * D * (24 + 2 * n) + 24 + 2 * n + 3),
+    ),
+    "krom_hc": (
+        {"name": "krom_hc", "num_streams": n},
+        2 * (n * (n + 2) + n * (4 + 2 * n) + 1.5 * n),
+        2 * (n * D * (4 + 2 * n) + 4 + 2 * n + 3),
     ),
 }
 

@@ -121,6 +121,73 @@ def test_a_stream_of_zeros_takes_the_whole_branch():
     assert all(np.isfinite(gradient).all() for gradient in tape.gradient(y, [x, f]))
 
 
+# Deep delta
+
+
+def test_deep_delta_moves_the_part_along_the_branch_and_nothing_else():
+    add_norm = make("deep_delta")
+    f = F / np.linalg.norm(F, axis=-1, keepdims=True)
+    long, short = (array(add_norm(X, giving(size * F))) for size in (1e4, 1e3))
+    np.testing.assert_allclose(long, short, rtol=1e-6, atol=1e-6)
+    # At the start the step is whole and the value 2: along f there is 2, and elsewhere what was.
+    along = (long * f).sum(-1, keepdims=True)
+    np.testing.assert_allclose(along, 2, rtol=1e-6)
+    old = (X * f).sum(-1, keepdims=True)
+    np.testing.assert_allclose(long - along * f, X - old * f, atol=1e-6)
+    np.testing.assert_array_equal(array(add_norm(X, giving(0 * F))), X)
+
+
+@pytest.mark.parametrize("initial_step", [0.5, 1.5])
+def test_deep_delta_starts_with_the_step_that_was_asked_for(initial_step):
+    add_norm = make({"name": "deep_delta", "initial_step": initial_step})
+    f = 1e4 * F / np.linalg.norm(F, axis=-1, keepdims=True)
+    moved = ((array(add_norm(X, giving(f))) - X) * f).sum(-1) / 1e4
+    np.testing.assert_allclose(moved, initial_step * (2 - (X * f).sum(-1) / 1e4), rtol=1e-6)
+
+
+# ProRes
+
+
+@pytest.mark.parametrize("of", ["pre_ln", "post_ln", "sandwich_ln", "deep_norm"])
+def test_pro_res_brings_branches_in_and_is_then_the_scheme_inside(of):
+    place = dataclasses.replace(PLACE, layer_index=1)
+    add_norm, inner = make({"name": "pro_res", "of": of, "warmup_steps": 2}, place), make(of, place)
+    for step in range(6):
+        found = array(add_norm(X, giving(F), training=True))
+        share = min(step / 4, 1)  # in the second layer twice as many steps
+        if of == "sandwich_ln":
+            expected = X + share * (array(inner(X, giving(F))) - X)
+        else:
+            expected = array(inner(X, giving(share * F)))
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    assert float(add_norm.step) == 4
+    np.testing.assert_array_equal(array(add_norm(X, giving(F))), array(inner(X, giving(F))))
+
+
+def test_pro_res_goes_on_counting_where_a_training_was_saved(tmp_path):
+    def stack():
+        return TransformerEncoder(
+            2, num_heads=1, intermediate_dim=7, scheme={"name": "pro_res", "warmup_steps": 3}
+        )
+
+    def counts(encoder):
+        return [float(weight) for weight in encoder.weights if weight.name == "step"]
+
+    x, models = X.astype("float32"), [keras.Sequential([keras.Input((T, D)), stack()])]
+    models[0].compile("sgd", "mse")
+    models[0].fit(x, x, epochs=4, verbose=0)
+    assert counts(models[0]) == [3.0, 3.0, 4.0, 4.0]
+    models[0].save_weights(tmp_path / "m.weights.h5")
+    models.append(keras.Sequential([keras.Input((T, D)), stack()]))
+    models[1].compile("sgd", "mse")
+    models[1].load_weights(tmp_path / "m.weights.h5")
+    for model in models:
+        model.fit(x, x, epochs=1, verbose=0)
+        model.evaluate(x, x, verbose=0)  # counts nothing
+    assert counts(models[1]) == counts(models[0]) == [3.0, 3.0, 5.0, 5.0]
+    np.testing.assert_array_equal(models[1].predict(x), models[0].predict(x))
+
+
 # T-Fixup and DS-Init: initial weights
 
 

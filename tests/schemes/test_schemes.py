@@ -98,7 +98,11 @@ def test_sub_ln_takes_a_gain_of_your_own():
 
 
 @pytest.mark.parametrize(
-    "name", ["sub_ln", "mix_ln", "ln_scaling", "keel", "ds_init", "t_fixup", "hybrid_norm"]
+    "name",
+    [
+        *("sub_ln", "mix_ln", "ln_scaling", "keel", "ds_init", "t_fixup", "hybrid_norm"),
+        *("pro_res", "siamese_norm"),
+    ],
 )
 def test_schemes_of_a_place_say_that_they_need_one(name):
     with pytest.raises(ValueError, match=r"where in the model.*Pass position=StackPosition"):
@@ -183,6 +187,25 @@ def test_gpas_holds_another_scheme_by_its_name():
     assert needy.needs_scale_invariant_norm
     with pytest.raises(ValueError, match=r"no such residual scheme.*Received: 'postln'"):
         schemes.get({"name": "gpas", "of": "postln"})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        ({"name": "pro_res", "of": "pro_res"}, "one stream, once.*Received: of="),
+        ({"name": "pro_res", "of": "mhc"}, "one stream, once.*Received: of="),
+        ({"name": "pro_res", "warmup_steps": 0}, "1 <= warmup_steps.*Received: 0"),
+        ({"name": "deep_delta", "initial_step": 2.0}, "0 < initial_step < 2. Received"),
+    ],
+)
+def test_fields_of_one_stream_that_do_not_fit(scheme, message):
+    with pytest.raises(ValueError, match=message):
+        schemes.get(scheme)
+
+
+def test_pro_res_goes_around_a_scheme():
+    with pytest.raises(TypeError, match=r"Expected a ResidualScheme.*Received: of='post_ln'"):
+        schemes.get("pro_res").__class__(of="post_ln")
 
 
 @pytest.mark.parametrize("of", ["gpas", "resi_dual"])
@@ -293,6 +316,8 @@ def test_rezero_may_start_elsewhere():
         {"name": "ds_init", "exponent": 0.25, "gain": 0.5},
         {"name": "hybrid_norm", "first_layer_pre_ln": True},
         {"name": "gpas", "of": {"name": "deep_norm", "alpha": 2.0, "beta": 0.5}},
+        {"name": "deep_delta", "initial_step": 0.5},
+        {"name": "pro_res", "of": {"name": "post_ln", "final_norm": True}, "warmup_steps": 7},
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ What a whole model adds (layers, caches, files) is in `tests/models/test_stream_
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import unittest.mock
 
@@ -53,6 +54,7 @@ START_OF_PRE_LN = {
     "dense_former of every second": 0.0,
     "frac_connections": 0.0,
     "frac_connections dynamic": 0.0,
+    "krom_hc": 1e-6,
 }
 
 
@@ -121,7 +123,7 @@ def test_the_start_is_pre_ln(case):
 
 
 @pytest.mark.parametrize(
-    "case", ["hyper_connections", "hyper_connections static", "mhc", "mhc_lite"]
+    "case", ["hyper_connections", "hyper_connections static", "mhc", "mhc_lite", "krom_hc"]
 )
 def test_streams_differ_after_one_step(case):
     stack = Stack(CASES[case])
@@ -137,7 +139,8 @@ def test_streams_differ_after_one_step(case):
 
 @pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(
-    ("case", "dtype"), list(zip(CASES, 8 * ("mixed_float16", "mixed_bfloat16"), strict=True))
+    ("case", "dtype"),
+    list(zip(CASES, itertools.cycle(("mixed_float16", "mixed_bfloat16")), strict=False)),
 )
 def test_coefficients_stay_float32_in_16_bits(case, dtype):
     stack = Stack(CASES[case], dtype, noise=0.3)
@@ -354,7 +357,7 @@ def test_hyper_connections_to_one_stream_leave_the_others():
     assert np.abs(streams[1] - X).min() > 1e-6
 
 
-@pytest.mark.parametrize("scheme", ["mhc", "mhc_lite"])
+@pytest.mark.parametrize("scheme", ["mhc", "mhc_lite", "krom_hc"])
 def test_mixing_is_doubly_stochastic_and_reads_and_writes_are_bounded(scheme):
     stack = Stack({"name": scheme, "off_diagonal": -1.0}, "float32", noise=0.5)
     product = np.eye(4)
@@ -386,7 +389,7 @@ def test_sinkhorn_on_matrices_that_are_known():
     np.testing.assert_allclose(array(wild), 0.5, atol=1e-6)
 
 
-@pytest.mark.parametrize("scheme", ["mhc", "mhc_lite"])
+@pytest.mark.parametrize("scheme", ["mhc", "mhc_lite", "krom_hc"])
 def test_one_stream_has_nothing_to_mix(scheme):
     found = Stack({"name": scheme, "num_streams": 1}, "float32")(X)
     np.testing.assert_allclose(array(found), array(Stack("pre_ln", "float32")(X)), atol=1e-6)
@@ -406,7 +409,7 @@ def test_sums_over_the_width_are_products(case):
 
 @pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case.startswith(("hyper", "frac", "mhc"))]
+    "case", [case for case in CASES if case.startswith(("hyper", "frac", "mhc", "krom"))]
 )
 def test_streams_are_mixed_by_products(case):
     """Otherwise XLA computes each stream anew wherever it is read, and so on down the stack."""
@@ -435,6 +438,29 @@ def test_mhc_lite_takes_any_logits():
     )
     share = 1 / (1 + np.exp(-0.7))
     np.testing.assert_allclose(two, [[share, 1 - share], [1 - share, share]], rtol=1e-12)
+
+
+def test_krom_hc_takes_any_logits_and_any_power_of_two():
+    scheme = schemes.get({"name": "krom_hc", "num_streams": 16})
+    matrix = array(scheme._matrix(ops.cast(30 * random(5, 8), "float64")))
+    np.testing.assert_allclose(matrix.sum(-1), 1, atol=1e-12)
+    np.testing.assert_allclose(matrix.sum(-2), 1, atol=1e-12)
+    # The first factor alone changes places: half of the streams with the other half.
+    moved = array(scheme._matrix(ops.cast([-99.0, 99.0, *(99.0, -99.0) * 3], "float64")))
+    np.testing.assert_allclose(moved, np.roll(np.eye(16), 8, axis=0), atol=1e-12)
+    assert starts_of({"name": "krom_hc"})["mixing_bias"].tolist() == [0.0, -8.0] * 2
+
+
+def test_siamese_norm_norms_a_stream_once_a_sublayer_and_reads_what_it_has_made():
+    stack = Stack("siamese_norm", noise=0.3)
+    add_norm, state = stack.add_norms[4], stack.states(X)[4]
+    x, y = map(array, state.streams)
+    add_norm.stream_norm.call = unittest.mock.Mock(wraps=add_norm.stream_norm.call)
+    h, prepared = add_norm.read(state)
+    after = add_norm.write(prepared, ops.zeros_like(h))
+    assert add_norm.stream_norm.call.call_count == 1
+    np.testing.assert_allclose(array(after.streams[0]), norm(add_norm.stream_norm, x), rtol=1e-12)
+    np.testing.assert_array_equal(array(after.streams[1]), y)
 
 
 def test_attention_residuals_weigh_values_by_normed_keys():
@@ -488,6 +514,23 @@ def test_a_deep_layer_of_dense_former_alone_has_its_last_weights(dilation, kept)
     np.testing.assert_allclose(array(add_norm(X, giving(f))), expected, rtol=1e-10)
     found = scheme.coefficients(scheme.open(X), add_norm._parts(None, None))["depth"]
     np.testing.assert_array_equal(array(found), weights)
+
+
+def test_dlcl_starts_with_means_and_may_read_one_layer_alone():
+    stack = Stack("dlcl")
+    last = stack.add_norms[2]
+    np.testing.assert_allclose(array(last.depth_weights), 1 / 2)
+    np.testing.assert_allclose(array(stack.add_norms[5].depth_weights), 1 / 3)
+    first = norm(last.post_norm, array(stack.states(X)[2].streams[0]) + branch_of(stack, 2))
+    np.testing.assert_allclose(array(stack.states(X)[3].streams[0]), (X + first) / 2, rtol=1e-12)
+    last.depth_weights.assign([1.0, 0.0])
+    np.testing.assert_array_equal(array(stack.states(X)[3].streams[0]), X)
+
+
+def branch_of(stack, place):
+    """What a sublayer of a stack gives."""
+    h = array(stack.add_norms[place].branch_input(stack.states(X)[place]))
+    return np.tanh(h @ stack.kernels[place])
 
 
 @pytest.mark.parametrize(("depth", "count", "size"), [(6, 2, 2), (6, 3, 3), (16, 2, 4), (11, 3, 5)])
@@ -595,6 +638,7 @@ def test_residual_scalars_decrease_with_depth():
         ("hyper_connections", 3098),
         ("mhc", 49179),
         ("mhc_lite", 65571),
+        ("krom_hc", 24591),
         ({"name": "frac_connections", "num_streams": 4}, 36),
         ({"name": "frac_connections", "num_streams": 4, "dynamic": True}, 36 + 128 * 9 + 2),
         ("attention_residuals", 512),
@@ -655,6 +699,7 @@ def test_a_state_at_the_wrong_place_is_an_error():
         ({"name": "mhc", "num_streams": 0}, "mHC needs streams"),
         ({"name": "mhc", "iterations": 0}, "iterations >= 1. Received: 0"),
         ({"name": "mhc_lite", "num_streams": 5}, "num_streams <= 4. Received: 5"),
+        ({"name": "krom_hc", "num_streams": 6}, "1, 2, 4, 8 and so on. Received: 6"),
         ({"name": "mhc_lite", "start": "uniform"}, "one of mean, one_hot. Received: 'uniform'"),
         ({"name": "frac_connections", "num_streams": -1}, "num_streams >= 1"),
         ({"name": "attention_residuals", "block_size": 0}, "block_size >= 1"),
@@ -682,6 +727,8 @@ def test_parts_that_do_not_divide_the_width():
         "attention_residuals",
         "residual_scalars",
         "dense_former",
+        "dlcl",
+        {"name": "krom_hc", "start": "one_hot"},
     ],
 )
 def test_schemes_of_a_place_say_that_they_need_one(scheme):

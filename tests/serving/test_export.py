@@ -187,6 +187,43 @@ def test_a_decoder_with_a_state_of_fixed_size(kind, texts, tmp_path):
         np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)
 
 
+def end_tapers(model):
+    """As if `TAPERED` had been trained."""
+    for weight in model.weights:
+        if weight.path.endswith(("/step", "/mean_size", "/mean_square")):
+            weight.assign(2.0 if weight.path.endswith("/step") else 0.5)
+
+
+TAPERED = {"name": "taper_norm", "calibration_steps": 1, "taper_steps": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {
+            "scheme": {"name": "pro_res", "of": "deep_delta", "warmup_steps": 3},
+            "norm": {"encoder": TAPERED, "decoder": "bhyt"},
+        },
+        {"scheme": "siamese_norm"},
+        {"scheme": "krom_hc"},
+        {"scheme": "dlcl"},
+    ],
+    ids=str,
+)
+def test_schemes_and_norms_of_2026_with_xla_and_without(choices, texts, tmp_path):
+    tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
+    model = make_model(101, 101, **choices, max_length=16)
+    end_tapers(model)
+    export_saved_model(model, tokenizer, tmp_path, num_beams=3, length_penalty=0.0)
+    expected = translate(model, tokenizer, texts[:5], num_beams=3, length_penalty=0.0)
+    translator = load_translator(tmp_path)
+    for signature in ("serving_default", "translate_xla"):
+        found = translator._module.signatures[signature](texts=tf.constant(texts[:5]))
+        assert [text.decode() for text in found["translations"].numpy()] == expected.texts
+        np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)
+
+
 def test_the_card_and_the_readme(directory, translator, model, tokenizers):
     card = translator.card
     assert Seq2SeqConfig.from_dict(card["config"]) == model.config
@@ -266,6 +303,10 @@ def test_only_a_model_with_gains_is_built_anew(model, tokenizers, tmp_path, monk
     assert written(model) is model
     scaled = make_model(101, 89, scheme="layer_scale")
     assert written(scaled).config.scheme == {"name": "pre_ln"}
+    tapering = make_model(101, 89, norm=TAPERED)
+    end_tapers(tapering)
+    folded = {**TAPERED, "is_folded": True}
+    assert written(tapering).config.norm == {"encoder": folded, "decoder": folded}
 
 
 @pytest.mark.usefixtures("no_functions")
