@@ -15,6 +15,7 @@ from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
 from keras_addnorm.basics.integrity import digest_of_values, sha256
+from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
@@ -209,10 +210,10 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
     """Reads the `model.json` of a run; names it if it is damaged."""
     path = directory.model
     try:
-        return Seq2SeqConfig.from_json(path.read_text(encoding="utf-8"))
+        return Seq2SeqConfig.from_json(read_text(path))
     except FileNotFoundError:
         reason = "there is no such file"
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         reason = str(error)
     raise UserError(
         f"The model's configuration {str(path)!r} cannot be read ({reason.rstrip('.')}). Expected "
