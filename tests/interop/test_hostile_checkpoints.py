@@ -1,5 +1,6 @@
 """Folders of every family with random changes of their bytes: read, or refused in a sentence."""
 
+import json
 import random
 import shutil
 import sys
@@ -106,3 +107,15 @@ def test_a_list_of_checkpoints_that_is_no_text_is_named(originals, tmp_path):
     (folder / "checkpoint").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"opennmt_tf/checkpoint' is damaged"):
         load_pretrained(folder, hostile_folders.NAMED["opennmt_tf"])
+
+
+def test_names_of_missing_files_are_shown_escaped_and_not_at_any_length(tmp_path):
+    hostile_folders.write_ordinary("marian", tmp_path / "marian")
+    (tmp_path / "marian" / "model.safetensors").unlink()
+    names = {str(number): f"\x1b[2J{number}" for number in range(10_000)}
+    index = tmp_path / "marian" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    with pytest.raises(FileNotFoundError, match=r"index\.json' names are missing") as error:
+        load_pretrained(tmp_path / "marian")
+    said = str(error.value)
+    assert len(said) <= LONGEST_SENTENCE and printable_lines(said) == said
