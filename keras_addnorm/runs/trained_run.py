@@ -14,7 +14,7 @@ import keras
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
-from keras_addnorm.basics.integrity import digest_of_values, sha256
+from keras_addnorm.basics.integrity import digest_of_values, open_weights, sha256
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
@@ -192,7 +192,8 @@ def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
     A `UserError` names a file that is damaged, or has weights that are NaN or infinite.
     """
     try:
-        model.load_weights(path, **options)
+        with open_weights(path):  # Its arrays are no larger than it, and in it.
+            model.load_weights(path, **options)
     # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
     except Exception as error:
         raise UserError(
