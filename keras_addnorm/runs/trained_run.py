@@ -181,6 +181,7 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
         tokenizers = TokenizerPair.load(directory.tokenizer)
         chosen = _read_model_config(directory)
         _require_one_vocabulary(chosen, tokenizers, directory)
+        _require_sizes(chosen, weights, directory)
         model = Seq2SeqTransformer(chosen, dtype="float32")
     load_weights(model, weights)
     return TrainedRun(directory, config, tokenizers, model)
@@ -223,6 +224,26 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
         "program of yours. If it is damaged, copy it again from where it is whole; train --resume "
         "writes it, too."
     )
+
+
+def _require_sizes(config: Seq2SeqConfig, weights: Path, directory: RunDirectory) -> None:
+    """Refuses sizes of a model that weights of this size cannot have, before it is made."""
+    bytes_there = weights.stat().st_size
+    heads = config.num_heads * (config.head_dim or config.hidden_dim // config.num_heads)
+    layers = config.num_encoder_layers + config.num_decoder_layers
+    # In numbers, of which two have a byte at the least.
+    smallest = {"hidden_dim": config.hidden_dim * config.target_vocabulary_size}
+    if not config.pruned_sublayers:
+        smallest["num_heads"] = config.hidden_dim * heads * layers // 2
+        smallest["intermediate_dim"] = config.hidden_dim * config.intermediate_dim * layers
+    if config.positions == "learned":
+        smallest["max_length"] = config.max_length * config.hidden_dim
+    if wrong := [name for name, size in smallest.items() if size > 2 * bytes_there]:
+        raise UserError(
+            f"The model's configuration {str(directory.model)!r} is not that of the weights "
+            f"{str(weights)!r}: they have {bytes_there:,} bytes, fewer than a model with this "
+            f"{' and '.join(wrong)}. Copy both again from where they are whole."
+        )
 
 
 def _require_one_vocabulary(
