@@ -37,10 +37,9 @@ def arguments(smoke: bool) -> Iterator[Try]:
         yield Try(
             "wrong values of functions", name, attack, seconds=200, megabytes=3000, patience=600
         )
-    for command, parser in build_parser().commands.items():
-        flags = [action for action in parser._actions if action.nargs != 0]
-        for action in flags[:: 20 if smoke else 1]:
-            attack = functools.partial(_flag, command, action)
+    for command in build_parser().commands:
+        for action in flags_of(command)[:: 20 if smoke else 1]:
+            attack = functools.partial(answer_of, command, action)
             name = (action.option_strings or [action.dest])[-1]
             # What a command needs is imported, for all values of its flag.
             yield Try(f"wrong values of {command}'s flags", name, attack, seconds=40, megabytes=900)
@@ -58,7 +57,15 @@ def _call(calls, name: str, folder: Path) -> str:
     return f"raw: {name}, {'; '.join(faults)}" if faults else f"said: {len(found)} values refused"
 
 
-def _flag(command: str, action: argparse.Action, folder: Path) -> str:
+def flags_of(command: str) -> list[argparse.Action]:
+    """The arguments of a command that take a value."""
+    from keras_addnorm.cli import build_parser
+
+    return [action for action in build_parser().commands[command]._actions if action.nargs != 0]
+
+
+def answer_of(command: str, action: argparse.Action, folder: Path) -> str:
+    """The worst of what a command answers to wrong values of an argument; works in `folder`."""
     # So deep that what leads out stays in the folder.
     place = folder / "a" / "b" / "c"
     place.mkdir(parents=True)

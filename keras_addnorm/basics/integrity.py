@@ -295,17 +295,46 @@ def require_intact_weights(file: h5py.File) -> None:
 
 @contextlib.contextmanager
 def open_weights(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
-    """Opens a weight file; whatever goes wrong in the block is a `DamagedFileError`."""
+    """Opens a weight file; whatever goes wrong in the block is a `DamagedFileError`.
+
+    So is a file whose arrays are larger than itself, or lie in another file.
+    """
     import h5py  # Like NumPy not at the top: the command's help needs neither.
 
     try:
-        with h5py.File(path) as file:
+        with h5py.File(to_file(path)) as file:
+            _require_own_arrays(file)
             yield file
     except DamagedFileError:
         raise
     # HDF5 has errors of many kinds for a file without sense.
     except Exception as error:
         raise DamagedFileError(f"it cannot be read: {error}") from error
+
+
+def _require_own_arrays(file: h5py.File) -> None:
+    """Refuses links, and arrays that are not in the file as they are: they can have any size."""
+    import h5py
+
+    total, size, seen, groups = 0, file.id.get_filesize(), set(), [file["/"]]
+    while groups:
+        group = groups.pop()
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise DamagedFileError(f"{name!r} in it is a link to another place")
+            item = group[name]
+            address = h5py.h5o.get_info(item.id).addr
+            if address in seen:
+                continue
+            seen.add(address)
+            if isinstance(item, h5py.Group):
+                groups.append(item)
+            elif isinstance(item, h5py.Dataset):
+                if item.is_virtual or item.external:
+                    raise DamagedFileError(f"the numbers of {name!r} in it lie in another file")
+                total += item.nbytes
+    if total > size:
+        raise DamagedFileError(f"its arrays would have {total:,} bytes, and it has {size:,}")
 
 
 def _weights_digest(file: h5py.File, *, with_attributes: bool) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import zipfile
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ from keras_addnorm.decoding.decoder import SpecialIds
 Tensor = Any
 
 _MOST_COOCCURRENCES = 10_000_000
+# The bytes of the arrays of a file, for each byte on the disk and in any case: most of a list of
+# candidates may be empty.
+_MOST_INFLATED, _ANY_SIZE = 100, 1 << 26
 """Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
 
 
@@ -202,6 +207,7 @@ class Lexicon:
         """
         path = to_file(path)
         try:
+            _require_moderate(path)
             with path.open("rb") as file, np.load(file) as arrays:
                 return cls(**arrays)
         except Exception as error:  # What a zip without sense leads to, such as a place before it.
@@ -212,6 +218,14 @@ class Lexicon:
                 remedy="Delete it, to have it estimated again.",
                 received=f"{path}, which is none, or not whole",
             ) from error
+
+
+def _require_moderate(path: Path) -> None:
+    """Refuse a zip whose arrays are far larger than those of a lexicon of its size."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > max(_ANY_SIZE, _MOST_INFLATED * path.stat().st_size):
+        raise ValueError("its arrays are far larger than the file")
 
 
 def _sentences(

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.text import read_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,19 +100,29 @@ class _Log(Generic[Row]):
             The rows; none if there is no file.
 
         Raises:
-            ValueError: If the file has other columns.
+            ValueError: If the file has other columns, or a value of another kind in them.
         """
         if not self.path.exists():
             return []
-        whole, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
-        header, *lines = csv.reader(io.StringIO(whole))
+        whole, _, _ = read_text(self.path).rpartition("\n")
+        try:
+            header, *lines = csv.reader(io.StringIO(whole))
+        except (csv.Error, ValueError):  # No row, or one without an end.
+            header, lines = [], []
         if tuple(header) not in self._known_columns:
             raise ArgumentError(
                 f"{str(self.path)!r} is not a log of ResidualMonitor.",
                 f"the columns {', '.join(self._columns)}",
                 received=", ".join(header),
             )
-        return [self._read(line) for line in lines]
+        try:
+            return [self._read(line) for line in lines]
+        except (ValueError, TypeError) as error:
+            raise ArgumentError(
+                f"{str(self.path)!r} is damaged.",
+                "a value in each column, as ResidualMonitor writes them",
+                because=error,
+            ) from error
 
     def drop_after(self, step: int) -> None:
         """Removes the rows of later steps, which a training that goes on will see again."""

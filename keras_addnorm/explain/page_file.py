@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 import math
 import re
 import string
@@ -14,6 +13,7 @@ from typing import Any
 from keras_addnorm import schemes
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.resources import list_resources, read_resource
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.basics.web_page import json_in_html
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
@@ -133,11 +133,16 @@ def remade_page(text: str, *, note: str | None = None) -> str:
             "Give the page as it was written.",
             value=len(found),
         )
-    data = json.loads(found[0])
+    try:
+        data = parse_json(found[0])
+        for model in data["models"]:
+            model["idea"] = schemes.get(model["config"]["scheme"]).idea
+    except (LookupError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            "The data of the page cannot be read.", remedy="Make it anew.", because=error
+        ) from error
     if note is not None:
         data["note"] = note
-    for model in data["models"]:
-        model["idea"] = schemes.get(model["config"]["scheme"]).idea
     return _written(data)
 
 

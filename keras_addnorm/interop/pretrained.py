@@ -407,6 +407,10 @@ def _reading(path: Path, family: Family | None = None) -> Iterator[None]:
             raise
         remedy = f"This was read from {place}."
         raise ArgumentError(remedy=remedy, because=error) from error
+    except FileNotFoundError as error:
+        if error.errno is not None:  # The system's, which has a number.
+            raise
+        raise FileNotFoundError(shown(str(error))) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(
             f"A file of {place} holds a value of another kind than its toolkit writes: "

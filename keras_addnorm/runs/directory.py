@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_file, to_path
+from keras_addnorm.basics.argument_checks import has_file, is_whole, to_file, to_path
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import Manifest
@@ -346,15 +346,16 @@ class RunDirectory:
             UserError: If the log is damaged.
         """
         self.check(self.log)
-        if not self.log.exists():
-            return []
+        with as_user_errors():
+            if not has_file(self.log):
+                return []
         try:
             with self.log.open(newline="", encoding="utf-8") as file:
                 rows = [
                     {k: _number(value) for k, value in row.items() if value not in ("", "NA", None)}
                     for row in csv.DictReader(file)
                 ]
-            if all("epoch" in row for row in rows):
+            if all(is_whole(row.get("epoch"), 0) for row in rows):
                 return rows
             reason = "a row has no epoch"
         except (ValueError, TypeError, AttributeError, csv.Error) as error:

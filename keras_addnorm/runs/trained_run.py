@@ -14,7 +14,8 @@ import keras
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
-from keras_addnorm.basics.integrity import digest_of_values, sha256
+from keras_addnorm.basics.integrity import digest_of_values, open_weights, sha256
+from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
 from keras_addnorm.decoding import Lexicon, Search, Shortlist
@@ -212,6 +213,7 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
         tokenizers = TokenizerPair.load(directory.tokenizer)
         chosen = _read_model_config(directory)
         _require_one_vocabulary(chosen, tokenizers, directory)
+        _require_sizes(chosen, weights, directory)
         model = Seq2SeqTransformer(chosen, dtype="float32")
     load_weights(model, weights)
     return TrainedRun(directory, config, tokenizers, model)
@@ -223,7 +225,8 @@ def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
     A `UserError` names a file that is damaged, or has weights that are NaN or infinite.
     """
     try:
-        model.load_weights(path, **options)
+        with open_weights(path):  # Its arrays are no larger than it, and in it.
+            model.load_weights(path, **options)
     # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
     except Exception as error:
         raise UserError(
@@ -241,10 +244,10 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
     """Reads the `model.json` of a run; names it if it is damaged."""
     path = directory.model
     try:
-        return Seq2SeqConfig.from_json(path.read_text(encoding="utf-8"))
+        return Seq2SeqConfig.from_json(read_text(path))
     except FileNotFoundError:
         reason = "there is no such file"
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         reason = str(error)
     raise UserError(
         f"The model's configuration {str(path)!r} cannot be read ({reason.rstrip('.')}). Expected "
@@ -253,6 +256,26 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
         "program of yours. If it is damaged, copy it again from where it is whole; train --resume "
         "writes it, too."
     )
+
+
+def _require_sizes(config: Seq2SeqConfig, weights: Path, directory: RunDirectory) -> None:
+    """Refuses sizes of a model that weights of this size cannot have, before it is made."""
+    bytes_there = weights.stat().st_size
+    heads = config.num_heads * (config.head_dim or config.hidden_dim // config.num_heads)
+    layers = config.num_encoder_layers + config.num_decoder_layers
+    # In numbers, of which two have a byte at the least.
+    smallest = {"hidden_dim": config.hidden_dim * config.target_vocabulary_size}
+    if not config.pruned_sublayers:
+        smallest["num_heads"] = config.hidden_dim * heads * layers // 2
+        smallest["intermediate_dim"] = config.hidden_dim * config.intermediate_dim * layers
+    if config.positions == "learned":
+        smallest["max_length"] = config.max_length * config.hidden_dim
+    if wrong := [name for name, size in smallest.items() if size > 2 * bytes_there]:
+        raise UserError(
+            f"The model's configuration {str(directory.model)!r} is not that of the weights "
+            f"{str(weights)!r}: they have {bytes_there:,} bytes, fewer than a model with this "
+            f"{' and '.join(wrong)}. Copy both again from where they are whole."
+        )
 
 
 def _require_one_vocabulary(

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.basics.argument_checks import require_bool, to_path
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ArgumentError, shown
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.basics.translation import Translation
@@ -155,6 +155,6 @@ def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -
     # TensorFlow has errors of many kinds for files without sense.
     except Exception as error:
         raise ValueError(
-            f"'{path}' holds no translation model: {error}. Expected a SavedModel with the "
-            "signature 'serving_default'. Export it again."
+            f"'{path}' holds no translation model: {shown(str(error))}. Expected a SavedModel with "
+            "the signature 'serving_default'. Export it again."
         ) from error

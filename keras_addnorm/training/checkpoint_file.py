@@ -169,7 +169,7 @@ def load_checkpoint(
     """
     build_variables(model, batch)
     try:
-        with h5py.File(path) as file:
+        with open_weights(path) as file:
             places = read_places(file)
         pairs = None if places is None else matched(places, model, path)
         model.load_weights(path)
@@ -178,7 +178,7 @@ def load_checkpoint(
                 assign(pairs, file)
                 return
             missing = not_held(file, model)
-    except (OSError, RuntimeError, LookupError) as error:  # Those of HDF5.
+    except (OSError, RuntimeError, LookupError, DamagedFileError) as error:  # Those of HDF5.
         raise DamagedFileError(
             f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is "
             "whole, or remove it: the one before it is taken then."

@@ -1,6 +1,7 @@
 """Plots a training log."""
 
 import csv
+import io
 import math
 import os
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.text import read_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,10 +110,14 @@ Points = list[tuple[int, float]]
 
 def _read(path: Path) -> tuple[str, dict[str, Points]]:
     """What a log counts in, and its columns as points (place, value) without the missing ones."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
+    try:
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
         rows = list(reader)
         fields: Sequence[str] = reader.fieldnames or ()
+    except csv.Error as error:
+        raise ArgumentError(
+            f"{path} is not a training log: it is no CSV.", because=error
+        ) from error
     if "epoch" not in fields or not rows:
         raise ArgumentError(
             f"{path} is not a training log: expected a column 'epoch' and at least one row, as "
@@ -119,10 +125,16 @@ def _read(path: Path) -> tuple[str, dict[str, Points]]:
             received=f"columns {list(fields)} and {len(rows)} rows",
         )
     counts_updates = "updates" in fields
-    by_place = {
-        int(float(row["updates"])) if counts_updates else int(float(row["epoch"])) + 1: row
-        for row in rows
-    }
+    try:
+        by_place = {
+            int(float(row["updates"])) if counts_updates else int(float(row["epoch"])) + 1: row
+            for row in rows
+        }
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ArgumentError(
+            f"{path} is not a training log: a row has no number of its epoch or update.",
+            because=error,
+        ) from error
     return "update" if counts_updates else "epoch", {
         name: [
             (place, value)

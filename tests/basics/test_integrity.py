@@ -5,9 +5,17 @@ import json
 import os
 import threading
 
+import h5py
+import numpy as np
 import pytest
 
-from keras_addnorm.basics.integrity import DamagedFileError, Manifest, _digest_of_list, sha256
+from keras_addnorm.basics.integrity import (
+    DamagedFileError,
+    Manifest,
+    _digest_of_list,
+    open_weights,
+    sha256,
+)
 
 
 @pytest.fixture
@@ -193,3 +201,51 @@ def test_a_folder_that_is_made_is_listed_at_once(tmp_path):
     flip(tmp_path / "graph.pb")
     with pytest.raises(DamagedFileError, match=r"graph.pb' is damaged"):
         manifest.check(tmp_path)
+
+
+def _larger_than_the_file(file):
+    file.create_dataset("a", (10**6, 10**6), "float32")
+
+
+def _packed(file):
+    file.create_dataset("a", (10**4, 10**4), "float32", compression="gzip")
+
+
+def _elsewhere(file):
+    file.create_dataset("a", (5,), "uint8", external=[("/etc/hostname", 0, 5)])
+
+
+def _linked(file):
+    file["a"] = h5py.ExternalLink("/etc/hostname", "b")
+
+
+def _soft(file):
+    file["b"] = np.ones(3)
+    file["a"] = h5py.SoftLink("/b")
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (_larger_than_the_file, "its arrays would have 4,000,000,000,000 bytes, and it has "),
+        (_packed, "its arrays would have 400,000,000 bytes"),
+        (_elsewhere, "the numbers of 'a' in it lie in another file"),
+        (_linked, "'a' in it is a link"),
+        (_soft, "'a' in it is a link"),
+    ],
+)
+def test_a_weight_file_has_its_own_numbers(tmp_path, write, said):
+    path = tmp_path / "a.weights.h5"
+    with h5py.File(path, "w") as file:
+        write(file)
+    with pytest.raises(DamagedFileError, match=said), open_weights(path):
+        pass
+
+
+def test_a_weight_file_that_holds_itself_is_read_once(tmp_path):
+    with h5py.File(tmp_path / "a.weights.h5", "w") as file:
+        file["a"] = np.ones(300)
+        file["b/c"] = file["/"]
+        file["d"] = file["a"]
+    with open_weights(tmp_path / "a.weights.h5") as file:
+        assert file["d"][()].tolist() == [1] * 300

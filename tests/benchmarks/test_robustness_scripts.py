@@ -148,15 +148,43 @@ def _raise(error):
     ],
 )
 def test_what_an_attack_does_is_seen(attacks, tmp_path, attack, answer, holds):
-    before = attacks.run("nothing", lambda folder: None, tmp_path).megabytes
-    row = attacks.run("x", attack, tmp_path, before)
+    before = attacks.run(attacks.Try("", "nothing", lambda folder: None), tmp_path).megabytes
+    row = attacks.run(attacks.Try("", "x", attack), tmp_path, before)
     assert row.answer.startswith(answer)
-    # Others may take the time of this machine.
-    assert attacks.dataclasses.replace(row, seconds=0).holds is holds
+    assert row.holds is holds
+
+
+def test_the_table_has_the_worst_of_each_kind(attacks):
+    def tries():
+        yield attacks.Try("a", "one", lambda folder: _raise(ValueError("no")))
+        yield attacks.Try("a", "two", lambda folder: _raise(ValueError("no file here")))
+        yield attacks.Try("b", "three", lambda folder: (folder / "made").read_text(), _make)
+        yield attacks.Try("b", "four", lambda folder: _raise(KeyError("a")))
+        yield attacks.Try("b", "five", lambda folder: attacks.time.sleep(60), patience=0.1)
+        yield attacks.Try("c", "six", lambda folder: sum(range(10**7)), seconds=0.001)
+
+    rows = attacks.attack_all(tries())
+    assert [(row.tries, row.holds) for row in rows.values()] == [(2, True), (3, False), (1, False)]
+    assert rows["a"].answer == "said: no file here"
+    assert rows["b"].answer.startswith("raw: KeyError at")
+    assert attacks.attack_all(tries(), "thr")["b"].answer == "read: 'x'"
+    *_, last = attacks.table(rows.values())
+    assert last.startswith("| c | 1 | NO | ")
+
+
+def _make(folder):
+    (folder / "made").write_text("x")
 
 
 @pytest.mark.slow
 def test_some_attacks_hold():
     done = run(str(ROOT / "benchmarks/attacks.py"), "data", "--only", "a path for")
     assert done.returncode == 0, done.stdout
-    assert "| a path for a content | yes |" in done.stdout and "All hold." in done.stdout
+    assert "| files of pairs | 1 | yes |" in done.stdout and "All hold." in done.stdout
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("part", ["data", "importer", "runs", "arguments", "disks", "pages"])
+def test_a_little_of_each_part_holds(part):
+    done = run(str(ROOT / "benchmarks/attacks.py"), part, "--smoke")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]

@@ -1,6 +1,8 @@
 """IBM's first model against the textbook's loops, and what is kept of it."""
 
 import collections
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -145,3 +147,21 @@ def test_links_are_counted():
 def test_links_of_other_sentences_are_refused(links, message):
     with pytest.raises(ValueError, match=message):
         Lexicon.from_links([([5, 6, 2], [8, 9, 2])] * 2, links, **SIZES)
+
+
+def test_a_file_of_a_hundred_megabytes_of_zeros_is_refused(tmp_path):
+    path = tmp_path / "lexicon.npz"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("candidates.npy", "w") as file,
+    ):
+        zeros = np.zeros((100, 1 << 18), np.int32)
+        np.lib.format.write_array(file, zeros)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"a whole lexicon.*lexicon\.npz"):
+            Lexicon.load(path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 24

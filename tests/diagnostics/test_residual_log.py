@@ -82,3 +82,20 @@ def test_another_csv_is_refused(log):
     with pytest.raises(ValueError, match=r"Expected the columns step, .*Received: epoch, loss"):
         log.read()
     assert COLUMNS[0] == "step"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\n", b'"', b"x" * 200_000 + b"\n", b"\0\n"])
+def test_what_is_no_log_is_refused_by_its_name(log, content):
+    log.append([row(7)])
+    log.path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"residuals\.csv' is no"):
+        log.read()
+
+
+@pytest.mark.parametrize("value", ["x", "1e999x", "", "9" * 5000])
+def test_a_damaged_row_is_refused_by_the_name_of_its_file(log, value):
+    log.append([row(7)])
+    text = log.path.read_text(encoding="utf-8")
+    log.path.write_text(text.replace("\n7,", f"\n{value},"), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"residuals\.csv' is damaged"):
+        log.read()

@@ -143,6 +143,19 @@ def test_without_digests_as_well_what_cannot_be_read_is_named(run, name, text):
         load_run(run)
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("intermediate_dim", 10**7), ("head_dim", 10**7), ("num_encoder_layers", 9999)],
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_made(run, name, size):
+    """As of a run from somebody else, whose digests are right."""
+    settings = json.loads(run.model.read_text())
+    with run.manifest.rewriting(run.model):
+        run.model.write_text(json.dumps({**settings, name: size}))
+    with pytest.raises(UserError, match=r"model\.json' is not that of the weights '.*weights\.h5'"):
+        load_run(run)
+
+
 DEEP = b"[" * 100_000
 
 
@@ -202,6 +215,8 @@ def test_a_lost_mean_is_not_silently_the_best_epoch(run):
     [
         ("log.csv", "epoch,val_loss\n0,three\n", RunDirectory.read_log),
         ("log.csv", "epocg,val_loss\n0,3\n", RunDirectory.read_log),
+        ("log.csv", "epoch,val_loss\n1e999,3\n", RunDirectory.read_log),
+        ("log.csv", "epoch,val_loss\n-1,3\n", RunDirectory.read_log),
         ("scores.json", "{", RunDirectory.read_scores),
         ("scores.json", "[]", RunDirectory.read_scores),
     ],

@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.directory import RunDirectory, write_text
-from keras_addnorm.runs.distillation.stages import Stages
+from keras_addnorm.runs.distillation.stages import Stages, damaged
 from keras_addnorm.runs.distillation.teacher import Sourced
 from keras_addnorm.runs.portion_progress import filling
 from keras_addnorm.runs.portions import Portions
@@ -87,8 +87,11 @@ def measure(
     folder = stages.begin(name, made_from, is_text=False)
     path = folder / _FIGURES
     if path.exists():
-        figures = parse_json(path.read_bytes())
-        return Figures(**{**figures, "signatures": tuple(figures["signatures"])})
+        try:
+            figures = parse_json(path.read_bytes())
+            return Figures(**{**figures, "signatures": tuple(figures["signatures"])})
+        except (ValueError, TypeError, LookupError) as error:
+            raise damaged(path, error) from error
     rows = Rows(test)
     portions = Portions[Sourced](folder, len(rows))
     with filling(portions, say) as done:

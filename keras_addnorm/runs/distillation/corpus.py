@@ -18,6 +18,7 @@ from keras_addnorm.data.readers.input_file import LONGEST_TEXT
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.text_noise import TextNoise
 from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.distillation.stages import damaged
 from keras_addnorm.runs.distillation.teacher import Sourced, Teacher
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.portions import Portions
@@ -171,8 +172,12 @@ def write_corpus(
 
 def read_report(folder: Path) -> CorpusReport:
     """Reads what became of the translations."""
-    with as_user_errors():
-        return CorpusReport(**parse_json((folder / _REPORT).read_bytes()))
+    path = folder / _REPORT
+    try:
+        with as_user_errors():
+            return CorpusReport(**parse_json(path.read_bytes()))
+    except UserError as error:
+        raise damaged(path, error) from error
 
 
 @contextlib.contextmanager

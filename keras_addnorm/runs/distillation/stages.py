@@ -89,10 +89,7 @@ class Stages:
             reason = "it has no stages"
         except ValueError as error:
             reason = str(error)
-        raise UserError(
-            f"{str(self._path)!r} is damaged: {reason}. Expected JSON, as a distillation "
-            "writes it. Copy it again from where it is whole, or choose another run directory."
-        )
+        raise damaged(self._path, reason)
 
     def _other_text(
         self, before: Mapping[str, Any], now: Mapping[str, Any], changed: list[str]
@@ -110,3 +107,11 @@ class Stages:
             received=", ".join(f"other {key}" for key in others),
             **{_SETTINGS[key]: now[key] for key in settings},
         )
+
+
+def damaged(path: Path, reason: Exception | str) -> UserError:
+    """The error of a file that a distillation has written, and that has changed since."""
+    return UserError(
+        f"{str(path)!r} is damaged: {reason}. Expected JSON, as a distillation writes it. Copy it "
+        "again from where it is whole, or choose another run directory."
+    )
