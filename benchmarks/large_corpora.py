@@ -18,6 +18,7 @@ import functools
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,14 +38,17 @@ def write_corpus(folder: Path, pairs: int, seed: int = 0) -> None:
     """Writes `train.en`, `train.de` and small held-out sets; a folder that is there stays."""
     if folder.exists():
         return
-    folder.mkdir(parents=True)
+    new = folder.with_name(f"{folder.name}.part")  # A killed process leaves no half of a corpus.
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     for side, language in enumerate(("en", "de")):
         generator = np.random.default_rng((seed, side))
         words = _words(generator)
         for split, count in (("train", pairs), ("val", 500), ("test", 500)):
-            with (folder / f"{split}.{language}").open("w", encoding="utf-8") as file:
+            with (new / f"{split}.{language}").open("w", encoding="utf-8") as file:
                 for start in range(0, count, _AT_ONCE):
                     file.write(_sentences(generator, words, min(_AT_ONCE, count - start)))
+    new.rename(folder)
 
 
 def _words(generator: np.random.Generator) -> np.ndarray:
