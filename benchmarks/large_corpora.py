@@ -7,7 +7,7 @@ the same again, as a second start does it. Beside it stands what nobody can avoi
 once and tokenising it, without keeping the ids. Where they are installed, peers prepare the same
 pairs (`corpus_peers.py`).
 
-    python benchmarks/large_corpora.py --pairs 10000 100000 1000000 5000000
+    python benchmarks/large_corpora.py --json corpora.json    # 14 minutes of one core
     python benchmarks/large_corpora.py --pairs 100000 --keep corpora    # keeps the text
 """
 
@@ -18,6 +18,7 @@ import functools
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,20 +31,24 @@ from measure import cpu_seconds, peak_mebibytes
 
 _WORDS, _LONGEST_WORD, _MEAN_LENGTH = 40_000, 9, 12
 _AT_ONCE = 50_000
+SIZES = (10_000, 100_000, 1_000_000, 5_000_000)
 
 
 def write_corpus(folder: Path, pairs: int, seed: int = 0) -> None:
     """Writes `train.en`, `train.de` and small held-out sets; a folder that is there stays."""
     if folder.exists():
         return
-    folder.mkdir(parents=True)
+    new = folder.with_name(f"{folder.name}.part")  # A killed process leaves no half of a corpus.
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     for side, language in enumerate(("en", "de")):
         generator = np.random.default_rng((seed, side))
         words = _words(generator)
         for split, count in (("train", pairs), ("val", 500), ("test", 500)):
-            with (folder / f"{split}.{language}").open("w", encoding="utf-8") as file:
+            with (new / f"{split}.{language}").open("w", encoding="utf-8") as file:
                 for start in range(0, count, _AT_ONCE):
                     file.write(_sentences(generator, words, min(_AT_ONCE, count - start)))
+    new.rename(folder)
 
 
 def _words(generator: np.random.Generator) -> np.ndarray:
@@ -138,7 +143,7 @@ def measure(pairs: int, folder: Path, preset: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--pairs", type=int, nargs="+", default=SIZES)
     parser.add_argument("--preset", default="micro")
     parser.add_argument("--keep", type=Path, help="folder for corpora and runs, which stay there")
     parser.add_argument("--json", type=Path, help="file for the figures")
@@ -155,16 +160,18 @@ def main() -> None:
         print(json.dumps(phases[phase](Path(corpus), Path(run))))
         return
     sizes = [3_000] if options.smoke else options.pairs
+    rows = []
     with tempfile.TemporaryDirectory() as temporary:
-        rows = [measure(pairs, options.keep or Path(temporary), options.preset) for pairs in sizes]
+        for pairs in sizes:
+            rows.append(measure(pairs, options.keep or Path(temporary), options.preset))
+            if options.json:  # The largest may take an hour.
+                options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     print("| | " + " | ".join(f"{row['pairs']:,}" for row in rows) + " |")
     print("|---|" + "---:|" * len(rows))
     for name in rows[0]:
         print(
             f"| {name.replace('_', ' ')} | " + " | ".join(f"{row[name]:,}" for row in rows) + " |"
         )
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

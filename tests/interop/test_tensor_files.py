@@ -22,6 +22,7 @@ from keras_addnorm.interop.tensor_files import (
     read_safetensors,
     read_tensors,
     read_torch,
+    stored_tensor,
     write_safetensors,
 )
 
@@ -61,6 +62,22 @@ def test_safetensors_are_those_of_the_package(tmp_path):
     safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     assert_equal(read_safetensors(tmp_path / "model.safetensors"), tensors)
     assert_equal(find_tensors(tmp_path), tensors)
+
+
+def test_numbers_of_half_precision_are_read_in_parts(tmp_path, monkeypatch):
+    """No array of all of them is made beside the one in float32."""
+    tensors = {name: each.contiguous().clone() for name, each in torch_tensors().items()}
+    path = tmp_path / "model.safetensors"
+    safetensors.torch.save_file(tensors, path)
+    found = read_safetensors(path)
+    monkeypatch.setattr(stored_tensor, "_NUMBERS_AT_ONCE", 5)  # Of 12: the last part is shorter.
+    monkeypatch.delattr(StoredTensor, "read")
+    half = {name: found[name] for name in ("half", "bfloat16", "double")}
+    assert_equal(half, {name: tensors[name] for name in half})
+    last = max(half.values(), key=lambda tensor: tensor.offset)
+    os.truncate(path, last.end - 1)
+    with pytest.raises(DamagedFileError, match="has become shorter since it was opened"):
+        last.floats()
 
 
 def test_what_is_written_is_read_by_the_package(tmp_path):

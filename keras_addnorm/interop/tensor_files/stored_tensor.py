@@ -14,6 +14,7 @@ from keras_addnorm.basics.integrity import DamagedFileError
 
 _POINTER = b"version https://git-lfs"
 _TOO_MANY = 1 << 63  # bytes of one array
+_NUMBERS_AT_ONCE = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,22 +75,35 @@ class StoredTensor:
         """Return a copy of the numbers: arrays of JAX would share a map of the file with it."""
         if 0 in self.shape:
             return np.zeros(self.shape, self.dtype)
-        size = self.end - self.offset
-        flat = np.fromfile(self.path, np.uint8, size, offset=self.offset)
-        if flat.size != size:
-            raise DamagedFileError(
-                f"'{self.path}' has become shorter since it was opened. Expected {self.end} bytes. "
-                "Leave it as it is while it is read."
-            )
-        flat = flat.view(self.dtype)
+        flat = self._bytes(self.offset, self.end).view(self.dtype)
         if self.strides is None:
             return flat.reshape(self.shape)
         steps = [step * self.dtype.itemsize for step in self.strides]
         return np.lib.stride_tricks.as_strided(flat, self.shape, steps, writeable=False)
 
     def floats(self) -> np.ndarray:
-        """Return the numbers in float32."""
-        return np.asarray(self.read(), np.float32)
+        """Return the numbers in float32.
+
+        Those of another type are read a part at a time: a table of a large vocabulary would need
+        half as much memory again.
+        """
+        if self.dtype == np.float32 or self.strides is not None or 0 in self.shape:
+            return np.asarray(self.read(), np.float32)
+        found = np.empty(math.prod(self.shape), np.float32)
+        for start in range(0, found.size, _NUMBERS_AT_ONCE):
+            part = found[start : start + _NUMBERS_AT_ONCE]
+            place = self.offset + start * self.dtype.itemsize
+            part[:] = self._bytes(place, place + part.size * self.dtype.itemsize).view(self.dtype)
+        return found.reshape(self.shape)
+
+    def _bytes(self, start: int, end: int) -> np.ndarray:
+        found = np.fromfile(self.path, np.uint8, end - start, offset=start)
+        if found.size != end - start:
+            raise DamagedFileError(
+                f"'{self.path}' has become shorter since it was opened. Expected {self.end} bytes. "
+                "Leave it as it is while it is read."
+            )
+        return found
 
     def _steps(self) -> tuple[int, ...]:
         if self.strides is not None:
