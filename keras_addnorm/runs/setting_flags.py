@@ -132,7 +132,7 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     if not getattr(options, "sets_anything", False):
         _require_known(assignments, settings)
     found, wrong = {}, []
-    for key in settings.keys() & vars(options).keys():
+    for key in filter(vars(options).__contains__, settings):
         found[key] = convert(key, getattr(options, key), settings[key].kind)
         # Others are checked with those of the file. In a file, a model may have a scheme by any
         # name that was registered.
