@@ -25,7 +25,7 @@ def test_pairs_that_are_whole_in_a_window_are_read():
 
 @pytest.mark.parametrize("ids", [[7, 8, 9], [7, 2, 1, 8], [1, 8, 2, 5, 2]])
 def test_a_window_without_a_whole_pair_is_refused(ids):
-    with pytest.raises(ValueError, match=r"no whole pair.*`sequence_length` of several pairs"):
+    with pytest.raises(ValueError, match=r"no whole pair.*sequence_length of several pairs"):
         _whole_pairs(np.array(ids), CONFIG)
 
 

@@ -65,6 +65,7 @@ FULL = {
         "r_drop": 2.5,
         "subword_sampling": 0.15,
         "schedule": "noam",
+        "optimizer": "muon",
         "peak_learning_rate": 2,
         "warmup_steps": 13,
         "cooldown_epochs": 1,
