@@ -106,9 +106,10 @@ class _Log(Generic[Row]):
             return []
         whole, _, _ = read_text(self.path).rpartition("\n")
         try:
-            header, *lines = csv.reader(io.StringIO(whole))
-        except (csv.Error, ValueError):  # No row, or one without an end.
-            header, lines = [], []
+            rows = list(csv.reader(io.StringIO(whole)))
+        except csv.Error:  # A row without an end.
+            rows = []
+        header, lines = (rows[0], rows[1:]) if rows else ([], [])
         if tuple(header) not in self._known_columns:
             raise ArgumentError(
                 f"{str(self.path)!r} is not a log of ResidualMonitor.",
