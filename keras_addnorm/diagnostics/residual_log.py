@@ -106,9 +106,10 @@ class _Log(Generic[Row]):
             return []
         whole, _, _ = read_text(self.path).rpartition("\n")
         try:
-            header, *lines = csv.reader(io.StringIO(whole))
-        except (csv.Error, ValueError):  # No row, or one without an end.
-            header, lines = [], []
+            rows = [*csv.reader(io.StringIO(whole))]
+        except csv.Error:  # A value without an end.
+            rows = []
+        header = rows[0] if rows else []
         if tuple(header) not in self._known_columns:
             raise ArgumentError(
                 f"{str(self.path)!r} is not a log of ResidualMonitor.",
@@ -116,7 +117,7 @@ class _Log(Generic[Row]):
                 received=", ".join(header),
             )
         try:
-            return [self._read(line) for line in lines]
+            return [self._read(line) for line in rows[1:]]
         except (ValueError, TypeError) as error:
             raise ArgumentError(
                 f"{str(self.path)!r} is damaged.",
