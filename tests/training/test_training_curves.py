@@ -117,9 +117,7 @@ def test_bad_logs_are_named(tmp_path):
     with pytest.raises(ValueError, match="nothing to draw"):
         plot(tmp_path, "epoch,loss\n0,NA\n")
     for epoch in ("x", "", "1e999", "nan"):
-        with pytest.raises(
-            ValueError, match=r"log\.csv is not a .*: a row has no number"
-        ):
+        with pytest.raises(ValueError, match=r"log\.csv is not a .*: a row has no number"):
             plot(tmp_path, f"epoch,loss\n{epoch},1\n")
     with pytest.raises(ValueError, match=r"log\.csv is not a training log: it is no CSV"):
         plot(tmp_path, f'epoch,loss\n0,"{"x" * 200_000}"\n')
