@@ -14,9 +14,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bit_flips
 from attacks import Try, said
+
+if TYPE_CHECKING:
+    from keras_addnorm.runs import RunConfig
 
 _HERE = Path(__file__).parent
 _COMMAND = functools.partial(Try, seconds=10**6, megabytes=None, patience=4 * 3600)
@@ -91,17 +95,23 @@ def _write_corpus(folder: Path) -> None:
     bit_flips.write_corpus(folder / "corpus")
 
 
-def _config(folder: Path, epochs: int = 1):
+def _config(folder: Path, epochs: int = 1, longest: int = 13) -> RunConfig:
     from keras_addnorm.runs import RunConfig
 
-    settings = bit_flips.run_settings(str(folder / "corpus"))
-    return RunConfig.from_dict(settings).replace({"training.epochs": epochs})
+    return RunConfig.from_dict(bit_flips.run_settings(str(folder / "corpus"))).replace(
+        {
+            "training.epochs": epochs,
+            "training.bucket_lengths": [longest],
+            "training.tokens_per_batch": 16 * longest,
+            "model.max_length": longest,
+        }
+    )
 
 
-def _train(folder: Path, epochs: int = 1) -> None:
+def _train(folder: Path, epochs: int = 1, longest: int = 13) -> None:
     from keras_addnorm.runs.train import train
 
-    train(_config(folder, epochs), folder / "run", say=lambda line: None, verbose=0)
+    train(_config(folder, epochs, longest), folder / "run", say=lambda line: None, verbose=0)
 
 
 def _train_twice(folder: Path) -> str:
@@ -209,7 +219,7 @@ def _write_run_with_scripts(folder: Path) -> None:
         _write_corpus(folder)
     finally:
         bit_flips.WORDS = known
-    _train(folder)
+    _train(folder, longest=128)
     (folder / "run").rename(folder / f"<{_MARK}>")
 
 

@@ -59,7 +59,9 @@ def _read_pairs_of(ending: str, folder: Path) -> object:
 
 def _write_mutated_pairs(folder: Path, ending: str, seed: int) -> None:
     content = hostile_data.ordinary(ending)
-    (folder / f"a.{ending}").write_bytes(hostile_bytes.mutated(content, random.Random(seed)))
+    (folder / f"a.{ending}").write_bytes(
+        hostile_bytes.mutated(content, random.Random(f"{ending} {seed}"))
+    )
 
 
 def importer(smoke: bool) -> Iterator[Try]:
@@ -92,7 +94,7 @@ def _import(family: str, folder: Path) -> object:
 def _write_mutated_folder(folder: Path, family: str, original: Path, seed: int) -> None:
     if not original.exists():
         hostile_folders.write_ordinary(family, original)
-    change_one_file(shutil.copytree(original, folder / family), random.Random(seed))
+    change_one_file(shutil.copytree(original, folder / family), random.Random(f"{family} {seed}"))
 
 
 def change_one_file(folder: Path, chance: random.Random) -> Path:
@@ -135,7 +137,7 @@ def _write_mutated_run(folder: Path, kind: str, original: Path, seed: int) -> No
     place = original / {"export": "exports", "checkpoint": "run/checkpoints"}.get(kind, kind)
     copy = shutil.copytree(place, folder / kind)
     files = bit_flips.files_of(copy) if kind != "checkpoint" else [p.name for p in copy.iterdir()]
-    chance = random.Random(seed)
+    chance = random.Random(f"{kind} {seed}")
     path = copy / chance.choice(sorted(files))
     path.write_bytes(hostile_bytes.mutated(path.read_bytes(), chance))
     (folder / "changed").write_text(path.relative_to(copy).as_posix())

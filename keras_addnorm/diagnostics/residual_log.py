@@ -106,10 +106,10 @@ class _Log(Generic[Row]):
             return []
         whole, _, _ = read_text(self.path).rpartition("\n")
         try:
-            rows = list(csv.reader(io.StringIO(whole)))
-        except csv.Error:  # A row without an end.
+            rows = [*csv.reader(io.StringIO(whole))]
+        except csv.Error:  # A value without an end.
             rows = []
-        header, lines = (rows[0], rows[1:]) if rows else ([], [])
+        header = rows[0] if rows else []
         if tuple(header) not in self._known_columns:
             raise ArgumentError(
                 f"{str(self.path)!r} is not a log of ResidualMonitor.",
@@ -117,7 +117,7 @@ class _Log(Generic[Row]):
                 received=", ".join(header),
             )
         try:
-            return [self._read(line) for line in lines]
+            return [self._read(line) for line in rows[1:]]
         except (ValueError, TypeError) as error:
             raise ArgumentError(
                 f"{str(self.path)!r} is damaged.",

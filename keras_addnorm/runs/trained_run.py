@@ -226,7 +226,8 @@ def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
     """
     try:
         with open_weights(path):  # Its arrays are no larger than it, and in it.
-            model.load_weights(path, **options)
+            pass
+        model.load_weights(path, **options)
     # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
     except Exception as error:
         raise UserError(
