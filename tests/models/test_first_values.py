@@ -37,6 +37,18 @@ def test_weights_have_the_given_numbers_and_no_others_before(folder, monkeypatch
     np.testing.assert_array_equal(to_numpy(model.decoder_embedding.embeddings), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
+def test_weights_of_half_precision_are_the_rounded_numbers(folder, dtype):
+    model, exact = (
+        load_pretrained(folder, tokenizers=None, dtype=each).model for each in (dtype, "float32")
+    )
+    kept = "float32" if dtype.startswith("mixed") else dtype
+    for weight, other in zip(model.weights, exact.weights, strict=True):
+        assert weight.dtype == kept
+        expected = to_numpy(keras.ops.cast(other.value, kept))
+        np.testing.assert_array_equal(to_numpy(weight), expected, err_msg=weight.path)
+
+
 def test_a_failure_is_raised_once_and_leaves_nothing():
     def fail():
         raise OSError("the disk is gone")
