@@ -104,7 +104,7 @@ class _Log(Generic[Row]):
         """
         if not self.path.exists():
             return []
-        whole, _, _ = read_text(self.path).rpartition("\n")
+        whole = read_text(self.path).rpartition("\n")[0]
         try:
             rows = [*csv.reader(io.StringIO(whole))]
         except csv.Error:  # A value without an end.
