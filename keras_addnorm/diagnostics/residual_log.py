@@ -104,9 +104,9 @@ class _Log(Generic[Row]):
         """
         if not self.path.exists():
             return []
-        whole = read_text(self.path).rpartition("\n")[0]
+        whole: str = read_text(self.path).rpartition("\n")[0]
         try:
-            rows = [*csv.reader(io.StringIO(whole))]
+            rows = list(csv.reader(io.StringIO(whole)))
         except csv.Error:  # A value without an end.
             rows = []
         header = rows[0] if rows else []
