@@ -113,7 +113,8 @@ def _answer(attack: Callable[[Path], object], folder: Path) -> str:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
             return f"raw: {type(error).__name__} at {where}: {error}"[:300]
-    is_judged = isinstance(found, str) and found.startswith(("said: ", "an error of", "raw: "))
+    judged = ("said: ", "read: ", "an error of", "raw: ")
+    is_judged = isinstance(found, str) and found.startswith(judged)
     return str(found) if is_judged else f"read: {found!r:.40}"
 
 

@@ -106,7 +106,7 @@ class _Log(Generic[Row]):
             return []
         whole: str = read_text(self.path).rpartition("\n")[0]
         try:
-            rows = [*csv.reader(io.StringIO(whole))]
+            rows = list(csv.reader(io.StringIO(whole)))
         except csv.Error:  # A value without an end.
             rows = []
         header = rows[0] if rows else []
