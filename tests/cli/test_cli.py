@@ -450,6 +450,11 @@ def test_the_recipes_are_configurations(languages):
         (["translate", "--model", "DIR", "--num-beams", "2", "a"], "inside: --num-beams cannot"),
         (["translate", "--model", "DIR", "--n-best", "2", "a"], "inside: --n-best cannot"),
         (["evaluate", "--run-dir", "RUN", "--set", "model.hidden_dim=3"], "has no setting 'model."),
+        (
+            ["evaluate", "--run-dir", "RUN", "--compare", "RUN", "--shard", "1/2"],
+            "do not go together",
+        ),
+        (["evaluate", "--run-dir", "RUN", "--compare", "DIR"], "is not a run directory"),
         (["translate", "--run-dir", "RUN", "--n-best", "9", "a"], "Pass --num-beams 9 or more"),
         (["translate", "--run-dir", "RUN", "--output", "DIR", "a"], "is a folder. Expected the"),
         (["translate", "--run-dir", "RUN", "--shard", "1/2", "a"], "need a file: what several"),

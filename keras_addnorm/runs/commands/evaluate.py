@@ -72,8 +72,8 @@ def _check(options: argparse.Namespace) -> list[tuple[RunDirectory, RunConfig]]:
     runs = [(run_directory(options), config_of_run(options))]
     if options.compare and options.shard != WHOLE:
         raise UserError(
-            "`--compare` and `--shard` do not go together: a shard has not all translations. "
-            "Expected one of the two; `--processes` divides the work of a comparison."
+            "--compare and --shard do not go together: a shard has not all translations. "
+            "Expected one of the two; --processes divides the work of a comparison."
         )
     for path in options.compare:
         directory = RunDirectory(path, verify=options.verify)
