@@ -57,7 +57,9 @@ class KromHC(ManifoldScheme):
         return (0.0, self.off_diagonal) * self._num_factors
 
     def _matrix(self, logits: Tensor) -> Tensor:
-        matrix = ops.ones((*logits.shape[:-1], 1, 1), dtype=logits.dtype)
+        # One stream has no logits; sizes may be unknown.
+        some = logits[..., :1] if self._num_factors else ops.sum(logits, axis=-1, keepdims=True)
+        matrix = ops.ones_like(some)[..., None]
         for factor in range(self._num_factors):
             stays, moves = ops.split(shares(logits[..., 2 * factor : 2 * factor + 2]), 2, axis=-1)
             matrix = _with_factor(matrix, stays[..., None], moves[..., None])
