@@ -1,7 +1,7 @@
 """A teacher and its students: quality, sentences a second and size, as one table.
 
 The teacher translates with a beam of five and greedily; each student greedily, with all target
-tokens and with a shortlist. All are scored on the whole test set, and timed in turn on a part of
+tokens and with a shortlist, and with a beam of two. All are scored on the whole test set, and timed in turn on a part of
 it; the ratios of the rounds to the teacher's beam are taken, and their medians printed. Compiling
 is not timed. A run whose kernels and tables are on the grid of eight bits counts a byte for each of
 their weights; it computes in float32 like all others.
@@ -62,6 +62,7 @@ def rows(paths: list[str], arguments: argparse.Namespace) -> list[Row]:
             searches = {
                 "greedy": {"num_beams": 1},
                 small: {"num_beams": 1, "shortlist": arguments.shortlist},
+                "beam 2": {"num_beams": 2},
             }
         for name, settings in searches.items():
             chosen = {f"evaluation.{key}": value for key, value in settings.items()}
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--data", help="a corpus with `test`; by default that of the last run")
     parser.add_argument("--sentences", type=int, default=200, help="how many are timed")
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--shortlist", type=int, default=512, help="target tokens of a batch")
+    parser.add_argument("--shortlist", type=int, default=1024, help="target tokens of a batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-xla", dest="xla", action="store_false")
     parser.add_argument("--json", help="file to write the figures to")

@@ -485,9 +485,10 @@ def test_the_benchmark_of_students_compares_them_with_their_teacher(
     said = capsys.readouterr().out
     figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
     names = [f"{run.directory.path}, {search}" for search in ("beam 5", "greedy")]
-    names += [f"{student.path}, {search}" for search in ("greedy", "greedy, shortlist 12")]
+    searches = ("greedy", "greedy, shortlist 12", "beam 2")
+    names += [f"{student.path}, {search}" for search in searches]
     assert list(figures) == names
-    beam, greedy, same, short = figures.values()
+    beam, greedy, same, short, _ = figures.values()
     whole = ("bleu", "chrf", "megabytes")
     assert [greedy[key] for key in whole] == [same[key] for key in whole]
     assert beam["ratio"] == 1.0 and short["sentences_per_second"] > 0
