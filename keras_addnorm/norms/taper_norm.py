@@ -156,6 +156,6 @@ class TaperNorm(Norm):
         is_early = ops.logical_and(self.step < self.calibration_steps, count > 0)
         moved = ops.cast(is_early, x.dtype) * (1 - _MOMENTUM)
         for average, sizes in ((self.mean_size, ops.sqrt(squares)), (self.mean_square, squares)):
-            found = ops.sum(weights * sizes) / ops.maximum(count, 1)
+            found = ops.sum(weights * sizes) / ops.maximum(count, 1.0)
             average.assign(average + moved * (found - average))
         self.step.assign(ops.minimum(self.step + 1, self.last_step))

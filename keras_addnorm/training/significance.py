@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics.argument_checks import require_bool
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 from keras_addnorm.training.scores import checked_texts, reference_sets
 
@@ -133,6 +133,10 @@ def compare_translations(
     from sacrebleu.significance import PairedTest
 
     require_bool(lowercase=lowercase)
+    if not isinstance(systems, Mapping):
+        raise ArgumentTypeError(
+            "systems holds the translations of each system by its name.", "a dict", value=systems
+        )
     if len(systems) < 2:
         raise ArgumentError(
             "A paired test compares two systems or more.",

@@ -1018,6 +1018,15 @@ TRAINING = {
             "tokenizer": (None, 3, "no such", ["a"], NOTHING),
         },
     ),
+    "compare_translations": Call(
+        always(training.compare_translations),
+        given(systems={"one": ["a"], "two": ["b"]}, references=["b"]),
+        {
+            "systems": (None, 3, "a", ["a"], {}, {"one": ["a"]}, {"one": [3], "two": ["b"]}),
+            "references": (*NO_TEXTS, [], ["a", "b"]),
+            "tokenizer": (None, 3, "no such", ["a"], NOTHING),
+        },
+    ),
     "sentence_scorer": Call(
         always(training.sentence_scorer),
         given(metric="chrf"),

@@ -114,12 +114,14 @@ LEFT_OUT = {
     "serving.Translation": RESULT,
     "serving.Translator": "load_translator makes it",
     "training.Checkpoints": "test_checkpoints_and_guard",
+    "training.Comparison": RESULT,
     "training.LearningRateCurve": RESULT,
     "training.NonFiniteError": RESULT,
     "training.NonFiniteGuard": "the callbacks of a run",
     "training.Scores": RESULT,
     "training.StopRequest": "no arguments",
     "training.Stopped": RESULT,
+    "training.TestedScore": RESULT,
     "training.TrainingPosition": "the callbacks of a run",
 }
 # Right in every argument, but there is nothing to read or write.

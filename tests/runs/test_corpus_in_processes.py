@@ -112,7 +112,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
 import os, time
 from keras_addnorm.runs.forked_map import map_in_order
 def work(item):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())
     time.sleep(60)
 next(map_in_order(work, range(9), 2))
 """

@@ -83,6 +83,8 @@ LANGUAGES.zh = {
       "只对子层读入的内容归一化：残差流从下到上只遇到加法。",
     "Norm only what the sublayer reads: from bottom to top the stream meets only additions. The stream is scaled down by a learned gate.":
       "只对子层读入的内容归一化：残差流从下到上只遇到加法。可学习的门控把残差流缩小。",
+    "Norm only what the sublayer reads: from bottom to top the stream meets only additions. Early in training, branches come in by layer.":
+      "只对子层读入的内容归一化：残差流从下到上只遇到加法。训练初期，各分支按层的次序逐渐加入。",
     "A norm on what the sublayer computes, none on what it reads.": "对子层的输出归一化，对它的输入不归一化。",
     "No norm: a learned factor on the branch, zero at first.": "没有归一化：分支乘以一个可学习的系数，初值为零。",
     "Norms before and after the sublayer: what is added has one size.": "子层前后都有归一化：加上去的内容大小一致。",

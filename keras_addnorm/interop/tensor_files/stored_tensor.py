@@ -87,7 +87,8 @@ class StoredTensor:
         Those of another type are read a part at a time: a table of a large vocabulary would need
         half as much memory again.
         """
-        if self.dtype == np.float32 or self.strides is not None or 0 in self.shape:
+        is_computed = type(self).read is not StoredTensor.read
+        if is_computed or self.dtype == np.float32 or self.strides is not None or 0 in self.shape:
             return np.asarray(self.read(), np.float32)
         found = np.empty(math.prod(self.shape), np.float32)
         for start in range(0, found.size, _NUMBERS_AT_ONCE):
