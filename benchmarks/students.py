@@ -1,10 +1,10 @@
 """A teacher and its students: quality, sentences a second and size, as one table.
 
 The teacher translates with a beam of five and greedily; each student greedily, with all target
-tokens and with a shortlist, and with a beam of two. All are scored on the whole test set, and timed in turn on a part of
-it; the ratios of the rounds to the teacher's beam are taken, and their medians printed. Compiling
-is not timed. A run whose kernels and tables are on the grid of eight bits counts a byte for each of
-their weights; it computes in float32 like all others.
+tokens and with a shortlist, and with a beam of two. All are scored on the whole test set, and timed
+in turn on a part of it; the ratios of the rounds to the teacher's beam are taken, and their medians
+printed. Compiling is not timed. A run whose kernels and tables are on the grid of eight bits counts
+a byte for each of their weights; it computes in float32 like all others.
 
     taskset -c 0 python benchmarks/students.py runs/teacher runs/student runs/student/eight_bits
     taskset -c 0 python benchmarks/students.py runs/teacher runs/student --no-xla
