@@ -14,7 +14,12 @@ from keras_addnorm.basics.argument_checks import require_gain, require_share, re
 from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, takes
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
+from keras_addnorm.layers.attention_config import (
+    AttentionConfig,
+    Learned,
+    LearnedOrFixed,
+    divisors_of,
+)
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.kv_cache import KeyValueCache, KeyValues, as_key_values
@@ -583,7 +588,7 @@ def divide_heads(hidden_dim: int, num_heads: int) -> int:
     """Return the width of a head, or say which numbers of heads would fit."""
     if hidden_dim % num_heads == 0:
         return hidden_dim // num_heads
-    divisors = [n for n in range(1, hidden_dim + 1) if hidden_dim % n == 0]
+    divisors = divisors_of(hidden_dim)
     below = max(n for n in divisors if n < num_heads)
     above = min((n for n in divisors if n > num_heads), default=None)
     nearest = f"{below}" if above is None else f"{below} or {above}"

@@ -13,6 +13,7 @@ from keras_addnorm.basics.fields import from_fields
 from keras_addnorm.layers.head_diversity import HeadDiversity
 
 _LEARNED = "learned"
+_MOST_HEADS = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,13 +147,18 @@ class AttentionConfig:
         """
         groups = self.num_key_value_heads or num_heads
         if num_heads % groups:
-            divisors = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
+            divisors = ", ".join(map(str, divisors_of(num_heads)))
             raise ArgumentError(
                 "The queries cannot share keys and values evenly.",
                 f"`num_key_value_heads` to divide `num_heads={num_heads}`: one of {divisors}",
                 value=groups,
             )
         return groups
+
+
+def divisors_of(number: int) -> list[int]:
+    """List the divisors of a number of heads or of a width, as far as anybody would use them."""
+    return [n for n in range(1, min(number, _MOST_HEADS) + 1) if number % n == 0]
 
 
 def _check_norm(name: str, norm: norms.NormLike | None) -> None:
