@@ -87,7 +87,7 @@ class StoredTensor:
         Those of another type are read a part at a time: a table of a large vocabulary would need
         half as much memory again.
         """
-        is_computed = type(self).read is not StoredTensor.read
+        is_computed = type(self) is not StoredTensor  # What is stored is not what it stands for.
         if is_computed or self.dtype == np.float32 or self.strides is not None or 0 in self.shape:
             return np.asarray(self.read(), np.float32)
         found = np.empty(math.prod(self.shape), np.float32)
