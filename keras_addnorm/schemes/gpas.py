@@ -4,8 +4,7 @@ import dataclasses
 
 from keras import ops
 
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
-from keras_addnorm.basics.table import ENTRY
+from keras_addnorm.schemes.around import AroundScheme
 from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
@@ -13,14 +12,12 @@ from keras_addnorm.schemes.plan import (
     StackPosition,
     Tensor,
 )
-from keras_addnorm.schemes.pre_ln import PreLN
 from keras_addnorm.schemes.scheme import ResidualScheme
 from keras_addnorm.schemes.steps import Step
-from keras_addnorm.schemes.streams import StreamScheme
 
 
 @dataclasses.dataclass(frozen=True)
-class GPAS(ResidualScheme):
+class GPAS(AroundScheme):
     """Another scheme with `G(x) = x - SiLU(g) stop_gradient(x)` around its stream; g starts at 0.
 
     Forwards the stream is `1 - SiLU(g)` times as large, backwards `G` is the identity whatever
@@ -45,40 +42,9 @@ class GPAS(ResidualScheme):
         Activation Scaling", 2025 (arXiv:2506.22049).
     """
 
-    of: ResidualScheme = dataclasses.field(default_factory=PreLN, metadata=ENTRY)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.of, ResidualScheme):
-            raise ArgumentTypeError(
-                "GPAS goes around another scheme.",
-                "a ResidualScheme, such as PostLN()",
-                "By name: keras_addnorm.schemes.get({'name': 'gpas', 'of': 'post_ln'}).",
-                of=self.of,
-            )
-        if isinstance(self.of, GPAS | StreamScheme):
-            raise ArgumentError(
-                "GPAS scales one stream, once.", "a scheme of one stream without GPAS", of=self.of
-            )
-
-    @property
-    def idea(self) -> str:
-        """The sentence of the scheme inside, and one of the gate."""
-        return self.of.idea and f"{self.of.idea} The stream is scaled down by a learned gate."
-
-    @property
-    def needs_final_norm(self) -> bool:
-        """Whether the scheme inside needs a norm at the end of the stack."""
-        return self.of.needs_final_norm
-
-    @property
-    def needs_embedding_norm(self) -> bool:
-        """Whether the scheme inside needs a norm at the start of the stack."""
-        return self.of.needs_embedding_norm
-
-    @property
-    def needs_scale_invariant_norm(self) -> bool:
-        """Whether norms have to undo factors on the stream of the scheme inside."""
-        return self.of.needs_scale_invariant_norm
+    entry = "gpas"
+    scales = "one stream"
+    own_idea = "The stream is scaled down by a learned gate."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for what the scheme inside needs, and a gate."""
@@ -98,10 +64,6 @@ class GPAS(ResidualScheme):
     def steps(self, plan: ResidualPlan) -> tuple[Step, ...]:
         """Return those of the scheme inside, with the gate of the plan."""
         return self.of.steps(plan)
-
-    def embedding_gain(self, position: StackPosition) -> float:
-        """Return that of the scheme inside."""
-        return self.of.embedding_gain(position)
 
     def without_branch(self, position: StackPosition | None) -> ResidualScheme:
         """Keep the gate around what remains of the scheme inside."""

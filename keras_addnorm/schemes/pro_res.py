@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
-from keras_addnorm.basics.table import ENTRY
+from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.schemes.around import AroundScheme
 from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
@@ -16,10 +16,8 @@ from keras_addnorm.schemes.plan import (
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.pre_ln import PreLN
 from keras_addnorm.schemes.scheme import ResidualScheme
 from keras_addnorm.schemes.steps import Step
-from keras_addnorm.schemes.streams import StreamScheme
 
 _MOST_STEPS = 100_000
 """Times the layers of any stack, a count that float32 holds exactly."""
@@ -34,7 +32,7 @@ class _Settings(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProRes(ResidualScheme):
+class ProRes(AroundScheme):
     """Another scheme whose branch is `a F`, with `a = min(t / (T l), 1)` in layer l, from 1.
 
     `t` counts the batches that the layer was trained on. At the start each layer passes the stream
@@ -63,49 +61,20 @@ class ProRes(ResidualScheme):
         "ProRes", 2026 (arXiv:2603.05369): progressive residual warm-up; the authors' code.
     """
 
-    of: ResidualScheme = dataclasses.field(default_factory=PreLN, metadata=ENTRY)
     warmup_steps: int = 100
 
+    entry = "pro_res"
+    scales = "the branches of one stream"
+    own_idea = "Early in training, branches come in by layer."
+
     def __post_init__(self) -> None:
-        if not isinstance(self.of, ResidualScheme):
-            raise ArgumentTypeError(
-                "ProRes goes around another scheme.",
-                "a ResidualScheme, such as PostLN()",
-                "By name: keras_addnorm.schemes.get({'name': 'pro_res', 'of': 'post_ln'}).",
-                of=self.of,
-            )
-        if isinstance(self.of, ProRes | StreamScheme):
-            raise ArgumentError(
-                "ProRes scales the branches of one stream, once.",
-                "a scheme of one stream without ProRes",
-                of=self.of,
-            )
+        super().__post_init__()
         if not is_whole(self.warmup_steps, 1, _MOST_STEPS):
             raise ArgumentError(
                 "ProRes counts batches.",
                 f"an int, 1 <= `warmup_steps` <= {_MOST_STEPS}",
                 warmup_steps=self.warmup_steps,
             )
-
-    @property
-    def idea(self) -> str:
-        """The sentence of the scheme inside, and one of the warm-up."""
-        return self.of.idea and f"{self.of.idea} Early in training, branches come in by layer."
-
-    @property
-    def needs_final_norm(self) -> bool:
-        """Whether the scheme inside needs a norm at the end of the stack."""
-        return self.of.needs_final_norm
-
-    @property
-    def needs_embedding_norm(self) -> bool:
-        """Whether the scheme inside needs a norm at the start of the stack."""
-        return self.of.needs_embedding_norm
-
-    @property
-    def needs_scale_invariant_norm(self) -> bool:
-        """Whether norms have to undo factors on the stream of the scheme inside."""
-        return self.of.needs_scale_invariant_norm
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for what the scheme inside needs, and a count."""
@@ -148,10 +117,6 @@ class ProRes(ResidualScheme):
             Step("scale", ("counted_f",), whole.makes, number=1 / last_step, symbol="1/Tl"),
             *steps[at + 1 :],
         )
-
-    def embedding_gain(self, position: StackPosition) -> float:
-        """Return that of the scheme inside."""
-        return self.of.embedding_gain(position)
 
     def without_branch(self, position: StackPosition | None) -> ResidualScheme:
         """Return what remains of the scheme inside: there is no branch to scale."""
