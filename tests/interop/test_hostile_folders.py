@@ -3,31 +3,23 @@
 import json
 import os
 import shutil
-import tracemalloc
-import warnings
 from pathlib import Path
 
 import hypothesis
 import pytest
+from hostile_loading import make_no_model, require_sentence
 from hypothesis import strategies as st
 
-from keras_addnorm.basics.printing import printable_lines
-from keras_addnorm.interop import load_pretrained, make_random_folder, pretrained
+from keras_addnorm.interop import load_pretrained, make_random_folder
 from keras_addnorm.interop.families.text_files import read_yaml
 
 FAMILIES = ("marian", "t5", "byt5", "m2m_100", "nllb", "mbart", "bart", "pegasus")
 SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-LONGEST_SENTENCE = 2100
-MEGABYTES = 200
 VALUES = [
     *(None, True, -1, 0, 7, 10**9, 10**18, 10**400, 1.5, 1e308, float("nan")),
     *("", "x", "x" * 10**6, "../../../x", "\x1b[2J", "\ud800", "a\0b"),
     *([], [1], ["x"], [[]], [None] * 1000, {}, {"x": 1}, {"x": {"x": 1}}, {"x": -1}, {"x": 10**9}),
 ]
-
-
-class WasReadError(Exception):
-    """All files were read, and the model would be made."""
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +38,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_model(monkeypatch):
-    def stop(*arguments, **options):
-        raise WasReadError
-
-    monkeypatch.setattr(pretrained, "Seq2SeqTransformer", stop)
+    make_no_model(monkeypatch)
 
 
 def places(value, path=()):
@@ -69,26 +58,6 @@ def put(value, path, new):
     return copy
 
 
-def require_sentence(folder):
-    """Loads a folder, which is read, or refused with a sentence, in little memory."""
-    tracemalloc.start()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            load_pretrained(folder)
-    except WasReadError:
-        pass
-    except (ValueError, FileNotFoundError) as error:
-        said = str(error)
-        assert len(said) <= LONGEST_SENTENCE, said[:300]
-        assert printable_lines(said) == said
-        assert folder.name in said, said
-    finally:
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert most <= MEGABYTES * 10**6
-
-
 def hostile(folders, tmp_path_factory, data, families):
     original = folders(data.draw(st.sampled_from(families)))
     files = sorted(path.name for path in original.glob("*.json"))
@@ -99,7 +68,7 @@ def hostile(folders, tmp_path_factory, data, families):
     folder = tmp_path_factory.mktemp("hostile") / original.name
     shutil.copytree(original, folder)
     (folder / name).write_text(json.dumps(put(content, place, value)))
-    require_sentence(folder)
+    require_sentence(folder, folder.name)
     shutil.rmtree(folder)
 
 
@@ -151,7 +120,7 @@ def test_numbers_that_size_lists_are_refused(folders, tmp_path, name, content, s
     (folder / name).write_text(content)
     with pytest.raises(ValueError, match=said):
         load_pretrained(folder)
-    require_sentence(folder)
+    require_sentence(folder, folder.name)
 
 
 NESTED = "a: " + "[" * 60
