@@ -232,8 +232,9 @@ def say_if_not_fused(reason: str | None, dtype: str) -> None:
     on_jax = backend == "jax"  # Fused there means a GPU.
     if reason is None and on_jax and dtype == "float32":
         reason = "cuDNN's operation is for 16 bits, and this is float32"
-    on_gpu = on_jax or (backend == "torch" and ops.zeros((), "float32").device.type == "cuda")
-    if reason is None or not on_gpu:
+    if reason is None:
+        return
+    if not (on_jax or (backend == "torch" and ops.zeros((), "float32").device.type == "cuda")):
         return
     warnings.warn(
         "On this GPU an attention is computed in steps, which hold a weight for each query and "
