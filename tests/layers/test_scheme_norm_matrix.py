@@ -30,8 +30,11 @@ SOURCE = np.array([[4, 5, 6, 2], [3, 2, 0, 0]])
 TARGET = np.array([[1, 4, 5], [1, 7, 0]])
 INPUTS = {"source": SOURCE, "target": TARGET}
 
-# Half the layers of the encoder, and none of the decoder's one.
-FIELDS = {"mix_ln": {"name": "mix_ln", "share": 0.5}}
+# Half the layers of the encoder, and none of the decoder's one; a count that soon comes in.
+FIELDS = {
+    "mix_ln": {"name": "mix_ln", "share": 0.5},
+    "pro_res": {"name": "pro_res", "warmup_steps": 1},
+}
 
 # The shapes that a plan has: a norm behind, one before, before and on the branch, a scaled stream,
 # a trained skip, a trained branch.
@@ -191,9 +194,10 @@ def test_a_step_under_xla_changes_every_weight(scheme, norm):
     inputs = [x] if is_for_encoders else [x, x[:, ::-1]]
     layer.build(*(each.shape for each in inputs))
     # Without offsets, a factor goes through the sublayers and the next norm takes it out again: the
-    # gain of a norm would have no gradient. At zero, ReZero shuts the branch's gradient out, and
-    # SeeDNorm's beta that of alpha.
-    for weight in (w for w in layer.weights if w.name in ("bias", "branch_scale", "beta")):
+    # gain of a norm would have no gradient. At zero, ReZero and the count of ProRes shut out the
+    # branch's gradient, and SeeDNorm's beta that of alpha.
+    opened = ("bias", "branch_scale", "step", "beta")
+    for weight in (w for w in layer.weights if w.name in opened):
         weight.assign(0.1 + 0.1 * reference.random(*weight.shape))
     weights = [w.value for w in layer.trainable_variables]
     before = [w.numpy() for w in weights]
