@@ -20,6 +20,8 @@ class ComputedTensor(StoredTensor):
 
     compute: Callable[[], np.ndarray] = dataclasses.field(kw_only=True)
 
+    is_computed = True
+
     def __post_init__(self) -> None:
         """Check nothing: the tensors that it is made of were checked."""
 

@@ -79,6 +79,8 @@ class StoredEightBitMatrix(StoredTensor):
 
     is_transposed: bool = dataclasses.field(kw_only=True)
 
+    is_computed = True
+
     @property
     def end(self) -> int:
         """The byte behind its last one, that of the multiplier."""

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,9 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
     strides: tuple[int, ...] | None = None
+
+    is_computed: ClassVar[bool] = False
+    """Whether `read` returns other numbers than those at this place of the file."""
 
     def __post_init__(self) -> None:
         # A file may say anything, and strides lead to any place in memory.
@@ -87,8 +91,12 @@ class StoredTensor:
         Those of another type are read a part at a time: a table of a large vocabulary would need
         half as much memory again.
         """
-        is_computed = type(self) is not StoredTensor  # What is stored is not what it stands for.
-        if is_computed or self.dtype == np.float32 or self.strides is not None or 0 in self.shape:
+        if (
+            self.is_computed
+            or self.dtype == np.float32
+            or self.strides is not None
+            or 0 in self.shape
+        ):
             return np.asarray(self.read(), np.float32)
         found = np.empty(math.prod(self.shape), np.float32)
         for start in range(0, found.size, _NUMBERS_AT_ONCE):

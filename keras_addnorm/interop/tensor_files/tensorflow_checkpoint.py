@@ -29,6 +29,8 @@ class _Variable(StoredTensor):
     name: str = ""
     reader: Any = None
 
+    is_computed = True
+
     def read(self) -> np.ndarray:
         """Return the numbers."""
         try:
