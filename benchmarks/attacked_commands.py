@@ -168,6 +168,8 @@ def _names(folder: Path) -> set[str]:
 def _without_room(command: str, size: int, folder: Path) -> str:
     """Files end at a size, as those of a full disk do; then the command has room."""
     words = _words(command, folder, folder / "out")
+    # Python itself would leave halves of compiled modules, which no later process could read.
+    sys.dont_write_bytecode = True
     before, (soft, hard) = _names(folder), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -53,6 +53,7 @@ class Call:
         wrong: For arguments whose annotation does not say it, or says too little: what they cannot
             be; `None` for what takes anything.
         out_of_range: Values of the right type that mean nothing.
+        keywords: The same as `wrong`, of arguments that the signature has in its `**kwargs`.
         stops_at: What is reached once all is checked, as `mock.patch` takes it.
     """
 
@@ -61,6 +62,7 @@ class Call:
     wrong: Mapping = dataclasses.field(default_factory=dict)
     out_of_range: Mapping = dataclasses.field(default_factory=dict)
     stops_at: tuple[str, ...] = ()
+    keywords: Mapping = dataclasses.field(default_factory=dict)
 
     @contextlib.contextmanager
     def stopped(self):
@@ -156,6 +158,22 @@ NO_CONSTRAINTS = (
     [decoding.ForbiddenTokens((2,)), decoding.MaxLength(2)],
     NOTHING,
 )
+NO_ACTIVATION = (3, "no such", {}, {"class_name": "Dense", "config": {"units": 3}}, NOTHING)
+NO_INITIALIZER = (
+    *(None, 3, "no such", b"zeros", ["zeros"], {}, {"name": "zeros"}, {"class_name": 3}),
+    {"class_name": "no such", "config": {}},
+    {"class_name": "Zeros", "config": {"no such": 1}},
+    {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}},
+    {"module": "keras", "class_name": "Sequential", "config": {}, "registered_name": None},
+    {"module": "os", "class_name": "getcwd", "config": "getcwd", "registered_name": "getcwd"},
+    NOTHING,
+)
+NO_DTYPE = (
+    *(3, "no such", "int32", "string", b"float32", ["float32"], {}, {"name": "float32"}),
+    {"class_name": "no such", "config": {}},
+    {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}},
+    NOTHING,
+)
 NO_MODEL = (None, 3, "a", keras.layers.Dense(2), models.Seq2SeqTransformer, NOTHING)
 NO_TOKENIZER = (None, 3, "a", ["a"], data.Tokenizer, NOTHING)
 NO_ADDED = (None, 3, "{", ["{"], (data.AddedToken("no such"),), NOTHING)
@@ -172,11 +190,11 @@ BLOCK_WRONG = {
     "num_heads": NO_INT,
     "intermediate_dim": NO_INT,
     "head_dim": NO_INT,
-    "activation": (3, "no such", NOTHING),
+    "activation": NO_ACTIVATION,
     "scheme": NO_CHOICE,
     "norm": NO_CHOICE,
-    "kernel_initializer": (3, "no such", NOTHING),
-    "bias_initializer": (3, "no such", NOTHING),
+    "kernel_initializer": NO_INITIALIZER,
+    "bias_initializer": NO_INITIALIZER,
     "attention": (3, "a", ["a"], {"no such": 1}, {"window": 0}, {3: 4}, NOTHING),
     "positions": NO_CHOICE,
     "self_attention": NO_CHOICE,
@@ -400,10 +418,10 @@ POSITIONAL = {
     "norm": (*(each for each in NO_CHOICE), {"encoder": "layer_norm"}),
     "positions": NO_CHOICE,
     "scale": (np.nan, np.inf, "a", ["a"], {}, NOTHING),
-    "embeddings_initializer": (3, "no such", NOTHING),
+    "embeddings_initializer": NO_INITIALIZER[1:],
 }
 ATTENTION = {
-    name: (3, "no such", NOTHING)
+    name: NO_INITIALIZER
     for name in (
         "query_initializer",
         "key_initializer",
@@ -422,13 +440,15 @@ ATTENTION_RANGE = {
     "dropout": SHARE,
     "init_gain": FACTOR,
 }
+OF_KWARGS = {"dtype": NO_DTYPE}
 OF_A_LAYER = {"position": (3, "a", ["a"], {"no such": 1}, NOTHING)}
 OF_A_STACK = {
     "num_layers": NO_INT,
     "num_other_layers": NO_INT,
     "pruned_sublayers": (3, "no such", ["no such"], NOTHING),
 }
-KERAS = dict.fromkeys(("name", "dtype", "trainable", "activity_regularizer", "autocast"))
+# Keras checks its other arguments.
+KERAS = {**dict.fromkeys(("name", "activity_regularizer")), "dtype": NO_DTYPE}
 
 LAYERS = {
     "AddNorm": Call(
@@ -439,6 +459,7 @@ LAYERS = {
             "position": (3, "a", ["a"], {"no such": 1}, NOTHING),
         },
         out_of_range={"epsilon": FACTOR, "dropout": SHARE, "drop_path": SHARE},
+        keywords=OF_KWARGS,
     ),
     "AttentionConfig": Call(
         always(layers.AttentionConfig),
@@ -458,12 +479,13 @@ LAYERS = {
         always(layers.FeedForward),
         given(intermediate_dim=8),
         {
-            "activation": (3, "no such", NOTHING),
-            "kernel_initializer": (3, "no such", NOTHING),
-            "bias_initializer": (3, "no such", NOTHING),
+            "activation": NO_ACTIVATION,
+            "kernel_initializer": NO_INITIALIZER,
+            "bias_initializer": NO_INITIALIZER,
             "inner_norm": (3, "no such", NOTHING),
         },
         {"intermediate_dim": SIZE, "dropout": SHARE, "init_gain": FACTOR},
+        keywords=OF_KWARGS,
     ),
     "HeadDiversity": Call(
         always(layers.HeadDiversity),
@@ -471,30 +493,40 @@ LAYERS = {
         out_of_range=dict.fromkeys(("subspaces", "positions", "outputs"), FACTOR),
     ),
     "MultiHeadCrossAttention": Call(
-        always(layers.MultiHeadCrossAttention), given(num_heads=2), ATTENTION, ATTENTION_RANGE
+        always(layers.MultiHeadCrossAttention),
+        given(num_heads=2),
+        ATTENTION,
+        ATTENTION_RANGE,
+        keywords=OF_KWARGS,
     ),
     "MultiHeadSelfAttention": Call(
-        always(layers.MultiHeadSelfAttention), given(num_heads=2), ATTENTION, ATTENTION_RANGE
+        always(layers.MultiHeadSelfAttention),
+        given(num_heads=2),
+        ATTENTION,
+        ATTENTION_RANGE,
+        keywords=OF_KWARGS,
     ),
     "SSRU": Call(
         always(layers.SSRU),
         given(),
         {
-            "kernel_initializer": (3, "no such", NOTHING),
-            "bias_initializer": (3, "no such", NOTHING),
+            "kernel_initializer": NO_INITIALIZER,
+            "bias_initializer": NO_INITIALIZER,
         },
         {"init_gain": FACTOR},
+        keywords=OF_KWARGS,
     ),
     "AverageAttention": Call(
         always(layers.AverageAttention),
         given(intermediate_dim=8),
         {
-            "activation": (3, "no such", NOTHING),
-            "kernel_initializer": (3, "no such", NOTHING),
-            "bias_initializer": (3, "no such", NOTHING),
+            "activation": NO_ACTIVATION,
+            "kernel_initializer": NO_INITIALIZER,
+            "bias_initializer": NO_INITIALIZER,
             "inner_norm": (3, "no such", NOTHING),
         },
         {"intermediate_dim": SIZE, "dropout": SHARE, "init_gain": FACTOR},
+        keywords=OF_KWARGS,
     ),
     "PositionalEmbedding": Call(
         always(layers.PositionalEmbedding),
@@ -509,6 +541,7 @@ LAYERS = {
             "epsilon": FACTOR,
             "init_gain": FACTOR,
         },
+        keywords=OF_KWARGS,
     ),
     "PositionalEmbedding.__call__": Call(
         lambda: layers.PositionalEmbedding(V, 8).__call__,
@@ -543,7 +576,9 @@ LAYERS = {
         BLOCK_RANGE,
     ),
     **{
-        f"positions.{kind.__name__}": Call(always(kind), wrong=wrong, out_of_range=ranges)
+        f"positions.{kind.__name__}": Call(
+            always(kind), wrong=wrong, out_of_range=ranges, keywords=OF_KWARGS
+        )
         for kind, wrong, ranges in (
             (
                 positions.RotaryPositions,
@@ -596,6 +631,7 @@ MODELS = {
         always(models.Seq2SeqTransformer),
         lambda: {"config": config()},
         {"config": (None, 3, "a", ["a"], {}, {"no such": 1}, models.Seq2SeqConfig, NOTHING)},
+        keywords=OF_KWARGS,
     ),
     "Seq2SeqTransformer.__call__": Call(
         lambda: model().__call__,
@@ -1411,7 +1447,7 @@ OF_A_NORM = {
 }
 NORMS = {
     **{
-        name: Call(always(kind), wrong={"kwargs": None}, out_of_range=OF_A_NORM)
+        name: Call(always(kind), wrong={"kwargs": None}, out_of_range=OF_A_NORM, keywords=OF_KWARGS)
         for name in norms.__all__
         if isinstance(kind := getattr(norms, name), type) and kind is not norms.Norm
     },
