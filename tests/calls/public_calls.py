@@ -12,7 +12,7 @@ from unittest import mock
 import keras
 import numpy as np
 from fake_engine import write_fake_engine
-from wrong_values import NO_CALL, NO_CHOICE, NO_INT, NO_NUMBER, NO_OBJECT, NOTHING
+from wrong_values import NO_BOOL, NO_CALL, NO_CHOICE, NO_INT, NO_NUMBER, NO_OBJECT, NOTHING
 
 from keras_addnorm import (
     alignment,
@@ -651,6 +651,19 @@ MODELS = {
             )
         },
     ),
+    "Seq2SeqTransformer.compile": Call(
+        lambda: models.Seq2SeqTransformer(config()).compile,
+        dict,
+        {
+            "optimizer": (3, "no such", ["sgd"], {}, {"class_name": "no such"}, NOTHING),
+            "loss": (3, "no such", ["no such"], {"a": 3}, "crossentropy", NOTHING),
+            "guided_alignment": NO_OBJECT,
+            "distillation": NO_OBJECT,
+            "vocabulary_chunk_size": (*NO_INT, -1),
+            "args": None,
+            "kwargs": None,
+        },
+    ),
     "Seq2SeqTransformer.generate": Call(
         lambda: model().generate,
         given(source_ids=SOURCE),
@@ -951,7 +964,16 @@ ADAM = {
     "beta_1": SHARE,
     "beta_2": (*SHARE, 1 - 1e-9),
     "epsilon": (*NO_NUMBER, 0.0, -1.0, 1e-60, np.inf),
-    **dict.fromkeys(("clipnorm", "global_clipnorm", "clipvalue"), (0.0, -1.0, 1e-46, np.inf)),
+    **dict.fromkeys(
+        ("clipnorm", "global_clipnorm", "clipvalue", "loss_scale_factor"),
+        (*NO_NUMBER, 0.0, -1.0, 1e-46, np.inf),
+    ),
+    "learning_rate": (*NO_NUMBER, None, True, -1.0, np.inf, 1e39),
+    "weight_decay": (*NO_NUMBER, True, -1.0, np.inf),
+    "ema_momentum": (*NO_NUMBER, -1.0, 1.5),
+    "gradient_accumulation_steps": (*NO_INT, 0, 1),
+    "ema_overwrite_frequency": (*NO_INT, 0),
+    **dict.fromkeys(("amsgrad", "use_ema"), NO_BOOL),
 }
 TRAINING = {
     "Adam": Call(always(training.Adam), out_of_range=ADAM),
@@ -961,6 +983,32 @@ TRAINING = {
         lambda: {"schedule": SCHEDULE(0.1, 2), "total_steps": 8, "cooldown_steps": 4},
         {"schedule": NO_CALL},
         {"total_steps": (*SIZE, 3), "cooldown_steps": (*SIZE, 9)},
+    ),
+    "Checkpoints": Call(
+        always(training.Checkpoints),
+        lambda: {"directory": folder() / "checkpoints", "position": position()},
+        {"position": NO_OBJECT, "before": NO_CALL, "stop_request": NO_OBJECT},
+        {"keep": SIZE, "every_batches": (-1,), "every_minutes": (-1.0, np.inf)},
+    ),
+    "NonFiniteGuard": Call(
+        always(training.NonFiniteGuard),
+        lambda: {
+            "position": position(),
+            "batch": lambda epoch, index: (),
+            "directory": folder(),
+            "checkpoint": lambda: None,
+        },
+        {"position": (*NO_OBJECT, None), "batch": NO_CALL, "checkpoint": NO_CALL},
+    ),
+    "TrainingPosition": Call(
+        always(training.TrainingPosition),
+        lambda: {"epochs": mock.Mock(), "batches_per_epoch": 3},
+        {
+            "epochs": (*NO_OBJECT, None),
+            "state": NO_OBJECT,
+            "remembering": (3, "a", ["a"], {"a": 3}, {"a": "early_stopping"}, NOTHING),
+        },
+        {"batches_per_epoch": SIZE},
     ),
     "GuidedAlignment": Call(always(training.GuidedAlignment), out_of_range={"weight": (0.0, -1.0)}),
     "InverseSquareRootSchedule": Call(
@@ -1088,6 +1136,10 @@ def weights():
     path = folder() / "a.weights.h5"
     model().save_weights(path)
     return path
+
+
+def position():
+    return training.TrainingPosition(mock.Mock(), 3)
 
 
 def a_log():
