@@ -22,7 +22,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import (
@@ -55,6 +55,7 @@ __all__ = [
     "save_checkpoint",
 ]
 
+_LARGEST_PLACE = 2**53
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
 
 
@@ -123,7 +124,25 @@ def read_unverified(path: str | os.PathLike[str]) -> TrainingState:
     with open_weights(path) as file:
         if STATE_NAME not in file:
             return TrainingState(epoch=place_in_name(path)[0])
-        return TrainingState(**parse_json(bytes(file[STATE_NAME][()])))
+        return _state(parse_json(bytes(file[STATE_NAME][()])))
+
+
+def _state(content: Any) -> TrainingState:
+    """A state as it was written; a `ValueError` says that it is none."""
+    state = TrainingState(**content)
+    places = (state.epoch, state.batch, state.batches)
+    if not (
+        all(is_whole(place, 0, _LARGEST_PLACE) for place in places)
+        and isinstance(state.plan, str)
+        and isinstance(state.tokenizers, str)
+        and isinstance(state.metrics, list)
+        and isinstance(state.random, list)
+        and all(isinstance(one, list) and all(is_whole(n, 0) for n in one) for one in state.random)
+        and isinstance(state.callbacks, dict)
+        and all(isinstance(memory, dict) for memory in state.callbacks.values())
+    ):
+        raise ValueError(f"{STATE_NAME!r} in it is not what was written")
+    return state
 
 
 def newest_checkpoint(

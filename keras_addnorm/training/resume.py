@@ -139,6 +139,7 @@ class TrainingPosition(keras.callbacks.Callback):
         self.epoch, self.batch = epoch, state.batch
         self._first = state.batch
         self._is_cut = False
+        self._require_own(state)
         self.epochs.start_at(epoch, state.batch)
         for index, variable in enumerate(random_states(self.model)):
             if state.random:
@@ -198,6 +199,21 @@ class TrainingPosition(keras.callbacks.Callback):
         """Keeps what callbacks remember for a second `fit`, where those of Keras forget it."""
         if not self.batch:
             self._state = self.state()
+
+    def _require_own(self, state: TrainingState) -> None:
+        """Raises a `ValueError` if a state is of another model: its lists have other sizes."""
+        for name, values, variables in (
+            ("random", state.random, random_states(self.model)),
+            ("metrics", state.metrics, self.model.metrics_variables),
+        ):
+            if values and not _fit(values, variables):
+                raise ArgumentError(
+                    f"The training cannot go on in the middle of an epoch: `{name}` of its "
+                    "checkpoint is of another model or other metrics.",
+                    f"{len(variables)} lists of numbers, as this model has them",
+                    "Compile the model as it was, or begin with a checkpoint between two epochs.",
+                    **{name: values},
+                )
 
     def state(self) -> TrainingState:
         """Returns where the training is now."""
@@ -357,6 +373,20 @@ def _require_last_epoch(epoch: int, epochs: int) -> None:
             f"initial_epoch={epoch + 1}, `epochs={epochs}` and the same callbacks.",
             epochs=epochs,
         )
+
+
+def _fit(values: list[Any], variables: list[Any]) -> bool:
+    """Whether each variable can hold its value."""
+    if len(values) != len(variables):
+        return False
+    for value, variable in zip(values, variables, strict=True):
+        try:
+            array = np.array(value, keras.backend.standardize_dtype(variable.dtype))
+        except (ValueError, TypeError, OverflowError):
+            return False
+        if array.shape != tuple(variable.shape):
+            return False
+    return True
 
 
 def _copies(variables: Iterable[Any]) -> list[tuple[Any, Any]]:
