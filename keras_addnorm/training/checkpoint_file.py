@@ -191,7 +191,7 @@ def load_checkpoint(
         with open_weights(path) as file:
             places = read_places(file)
         pairs = None if places is None else matched(places, model, path)
-        model.load_weights(path)
+        _load_weights(model, path)
         with h5py.File(path) as file:
             if pairs is not None:
                 assign(pairs, file)
@@ -212,6 +212,16 @@ def load_checkpoint(
             received="one of an earlier version, which has the weights with LoRA merged, or a "
             "file of another kind",
         )
+
+
+def _load_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
+    try:
+        model.load_weights(path)
+    # Those of Keras for arrays of another shape, or what stands in their place.
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ArgumentError(
+            f"The checkpoint '{path}' is of another model or optimiser.", because=error
+        ) from error
 
 
 def build_variables(model: keras.Model, batch: tuple[Any, ...]) -> None:
