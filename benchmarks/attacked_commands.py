@@ -118,13 +118,17 @@ def _train_twice(folder: Path) -> str:
     """A second process trains in a directory where one is at work."""
     child = os.fork()
     if not child:
-        with contextlib.suppress(BaseException):
+        try:
             _train(folder, 50)
+        except BaseException as error:
+            (folder / "ended").write_text(repr(error))
         os._exit(0)
     try:
         while not (folder / "run" / "log.csv").exists():
             if os.waitpid(child, os.WNOHANG)[0]:
-                return "raw: the first training ended"
+                why = folder / "ended"
+                said_why = why.read_text() if why.exists() else "too soon"
+                return f"raw: the first training ended: {said_why}"
             time.sleep(0.05)
         before = (folder / "run" / "config.toml").read_bytes()
         try:
@@ -168,6 +172,8 @@ def _names(folder: Path) -> set[str]:
 def _without_room(command: str, size: int, folder: Path) -> str:
     """Files end at a size, as those of a full disk do; then the command has room."""
     words = _words(command, folder, folder / "out")
+    # Python itself would leave halves of compiled modules, which no later process could read.
+    sys.dont_write_bytecode = True
     before, (soft, hard) = _names(folder), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -123,6 +123,13 @@ def require_epsilon(epsilon: Any) -> None:
         )
 
 
+def require_function(**values: Any) -> None:
+    """Raise a `ValueError` unless every value can be called."""
+    for name, value in values.items():
+        if not callable(value):
+            raise ArgumentError(f"`{name}` is called.", "a function", **{name: value})
+
+
 def require_size(**values: Any) -> None:
     """Raise a `ValueError` unless every value is a size: an int of at least 1."""
     for name, value in values.items():

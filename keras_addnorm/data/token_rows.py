@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.integrity import DamagedFileError
+
 # What is computed for all sentences is computed for so many at a time.
 _ROWS_AT_ONCE = 1 << 20
 
@@ -205,8 +207,10 @@ def map_rows(folder: Path, name: str) -> TokenRows:
     paths = _paths(folder, name)
     try:
         ids, offsets = (_mapped(path) for path in paths)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
-        raise ValueError(f"The token ids {str(paths[0])!r} cannot be read: {error}.") from error
+    except Exception as error:  # What a header without sense leads to.
+        raise DamagedFileError(
+            f"The token ids {str(paths[0])!r} cannot be read: {error}."
+        ) from error
     if not (
         ids.dtype in (np.dtype(np.uint16), np.dtype(np.int32))
         and offsets.dtype == np.int64

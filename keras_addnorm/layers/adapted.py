@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.dtypes import require_dtype
 from keras_addnorm.basics.errors import ArgumentError
 
 Tensor = Any
@@ -92,6 +93,10 @@ class LayerOfLayers(keras.layers.Layer):
     Keras restores a layer from its arguments and the shapes that it was built with, and quantises
     none of those inside.
     """
+
+    def __init__(self, *, dtype: Any = None, **kwargs: Any) -> None:
+        require_dtype(dtype)
+        super().__init__(dtype=dtype, **kwargs)
 
     def get_build_config(self) -> dict[str, Any] | None:
         """Return the shapes, and which layers inside are quantised, if any are."""

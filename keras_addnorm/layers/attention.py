@@ -21,7 +21,7 @@ from keras_addnorm.layers.attention_config import (
     divisors_of,
 )
 from keras_addnorm.layers.dropout import Dropout
-from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, get_initializer
 from keras_addnorm.layers.kv_cache import KeyValueCache, KeyValues, as_key_values
 from keras_addnorm.layers.masks import (
     combine_masks,
@@ -107,7 +107,7 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
         self.dropout = arguments.dropout
         self.use_bias = arguments.use_bias
         for name in _INITIALIZERS:
-            setattr(self, name, keras.initializers.get(getattr(arguments, name)))
+            setattr(self, name, get_initializer(**{name: getattr(arguments, name)}))
         self.init_gain = arguments.init_gain
         self.attention = AttentionConfig.get(arguments.attention)
         self._num_groups = self.attention.key_value_heads(self.num_heads)

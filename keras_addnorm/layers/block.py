@@ -16,7 +16,7 @@ from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
-from keras_addnorm.layers.initializers import scaled
+from keras_addnorm.layers.initializers import get_initializer, scaled
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
 from keras_addnorm.layers.shapes import ShapeOfInput
 
@@ -49,8 +49,8 @@ class ConfiguredLayer(ShapeOfInput, abc.ABC):
                 setattr(self, name, value)
         self.scheme = schemes.get(config.scheme)
         self.norm = norms.for_side(config.norm, self.side)
-        self.kernel_initializer = keras.initializers.get(config.kernel_initializer)
-        self.bias_initializer = keras.initializers.get(config.bias_initializer)
+        self.kernel_initializer = get_initializer(kernel_initializer=config.kernel_initializer)
+        self.bias_initializer = get_initializer(bias_initializer=config.bias_initializer)
         self.attention = AttentionConfig.get(config.attention)
         self.supports_masking = True
 

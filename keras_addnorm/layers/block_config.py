@@ -16,7 +16,7 @@ from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers import self_attention as self_attention_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import get_activation
-from keras_addnorm.layers.initializers import InitializerLike, seeds_kept
+from keras_addnorm.layers.initializers import InitializerLike, get_initializer, seeds_kept
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.recurrent_attention import RecurrentSelfAttention
 from keras_addnorm.layers.self_attention import SelfAttentionLike
@@ -106,10 +106,13 @@ class BlockConfig:
         get_activation(self.activation)
         self._set("scheme", _by_name(self.scheme, schemes.get, schemes.serialize))
         norms.for_side(self.norm, "encoder")
-        initializers = keras.initializers
         for name in ("kernel_initializer", "bias_initializer"):
+
+            def get(value: Any, name: str = name) -> Any:
+                return get_initializer(**{name: value})
+
             value = getattr(self, name)
-            self._set(name, _by_name(value, initializers.get, initializers.serialize))
+            self._set(name, _by_name(value, get, keras.initializers.serialize))
         if self.attention is not None:
             attention = AttentionConfig.get(self.attention)
             attention.key_value_heads(self.num_heads)

@@ -18,7 +18,7 @@ from keras_addnorm.basics.argument_checks import (
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.adapted import LayerOfLayers
 from keras_addnorm.layers.dropout import Dropout
-from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, get_initializer
 from keras_addnorm.layers.projection import (
     InnerNorm,
     Projection,
@@ -71,16 +71,17 @@ def get_activation(name: str) -> Activation:
     Raises:
         ValueError: If the name is unknown.
     """
-    if name in _ACTIVATIONS:
+    if isinstance(name, str) and name in _ACTIVATIONS:
         return _ACTIVATIONS[name]
     try:
-        return Activation(keras.activations.get(name))
-    except ValueError as error:
+        # Of a dict Keras would make whatever it names.
+        return Activation(keras.activations.get("" if isinstance(name, dict) else name))
+    except (ValueError, TypeError) as error:
         raise ArgumentError(
-            "There is no such activation.",
+            "There is no such `activation`.",
             "the name of a Keras activation (relu, gelu, silu, ...) or one of "
             f"{', '.join(_ACTIVATIONS)}",
-            value=name,
+            activation=name,
         ) from error
 
 
@@ -143,8 +144,8 @@ class FeedForward(LayerOfLayers):
         self.activation = activation
         self.dropout = dropout
         self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_initializer = get_initializer(kernel_initializer=kernel_initializer)
+        self.bias_initializer = get_initializer(bias_initializer=bias_initializer)
         self.init_gain = init_gain
         self.inner_norm = get_inner_norm(inner_norm)
         self._activation = get_activation(activation)

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
+
 InitializerLike: TypeAlias = "str | dict[str, Any] | keras.initializers.Initializer"
 
 
@@ -22,7 +24,7 @@ class ScaledInitializer(keras.initializers.Initializer):
     """
 
     def __init__(self, initializer: InitializerLike, gain: float) -> None:
-        self.initializer = keras.initializers.get(initializer)
+        self.initializer = get_initializer(initializer=initializer)
         self.gain = gain
 
     def __call__(self, shape: tuple[int, ...], dtype: str | None = None) -> Any:
@@ -35,12 +37,44 @@ class ScaledInitializer(keras.initializers.Initializer):
         return {"initializer": serialized, "gain": self.gain}
 
 
+def get_initializer(**argument: InitializerLike) -> keras.initializers.Initializer:
+    """Return the initialiser of an argument, which is given by its name; else a `ValueError`.
+
+    A dict comes from a file, perhaps: it makes an initialiser, and nothing else that Keras has.
+    """
+    ((name, value),) = argument.items()
+    because = None
+    try:
+        if not isinstance(value, dict) or _is_of_an_initializer(value):
+            found = keras.initializers.get(value)
+            if found is not None:
+                return found
+    # A dict that is none can go wrong anywhere in Keras.
+    except (ValueError, TypeError, AttributeError, LookupError, ImportError) as error:
+        because = error
+    raise ArgumentError(
+        f"`{name}` is no initialiser.",
+        "the name of one of Keras (glorot_uniform, zeros, ...), its dict, or an object",
+        **{name: value},
+    ) from because
+
+
+def _is_of_an_initializer(config: dict[str, Any]) -> bool:
+    """Whether a dict is of an initialiser, of Keras or registered."""
+    if not isinstance(config.get("class_name"), str):
+        return False
+    if config.get("module") in (None, "keras.initializers", "builtins"):
+        return True
+    registered = keras.saving.get_registered_object(str(config.get("registered_name")))
+    return isinstance(registered, type) and issubclass(registered, keras.initializers.Initializer)
+
+
 def fresh_initializer(
     initializer: InitializerLike, gain: float = 1.0
 ) -> keras.initializers.Initializer:
     """Return an initialiser of its own for one weight, scaled by `gain`."""
     # Keras' initialisers are stateless: one instance gives two weights of one shape equal values.
-    found = keras.initializers.get(initializer)
+    found = get_initializer(initializer=initializer)
     clone = found.__class__.from_config(found.get_config())
     return scaled(clone, gain)
 

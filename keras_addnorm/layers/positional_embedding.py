@@ -15,7 +15,12 @@ from keras_addnorm.basics.arguments import OtherOrder, by_name
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.label_logits import LabelLogits
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
-from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, scaled
+from keras_addnorm.layers.initializers import (
+    InitializerLike,
+    fresh_initializer,
+    get_initializer,
+    scaled,
+)
 from keras_addnorm.layers.projection import AdaptableLayer
 from keras_addnorm.layers.shapes import leading_sizes
 from keras_addnorm.layers.vocabulary_product import label_logits, project
@@ -137,7 +142,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         self.embeddings_initializer = (
             None
             if embeddings_initializer is None
-            else keras.initializers.get(embeddings_initializer)
+            else get_initializer(embeddings_initializer=embeddings_initializer)
         )
 
         self._add_table()

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
+from keras_addnorm.basics.dtypes import require_dtype
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.label_logits import LabelLogits
 from keras_addnorm.layers.adapted import lora_variables, redraw
@@ -25,6 +26,10 @@ class AdaptableLayer(keras.layers.Layer):
     class Projection(AdaptableLayer, keras.layers.Dense): ...
     ```
     """
+
+    def __init__(self, *args: Any, dtype: Any = None, **kwargs: Any) -> None:
+        require_dtype(dtype)
+        super().__init__(*args, dtype=dtype, **kwargs)
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_bool, require_gain
-from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, get_initializer
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
 from keras_addnorm.layers.recurrence import linear_recurrence
 from keras_addnorm.layers.recurrent_attention import (
@@ -68,8 +68,8 @@ class SSRU(RecurrentSelfAttention):
         require_gain(init_gain=init_gain)
         require_bool(use_bias=use_bias)
         self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_initializer = get_initializer(kernel_initializer=kernel_initializer)
+        self.bias_initializer = get_initializer(bias_initializer=bias_initializer)
         self.init_gain = init_gain
 
     @classmethod

@@ -208,9 +208,44 @@ def require_same_vocabularies(student: Seq2SeqConfig, teacher: Any) -> None:
         )
 
 
+def require_additional_loss(attribute: str = "__call__", **argument: Any) -> None:
+    """Raise a `ValueError` unless what is added to the loss can be called, and has an attribute."""
+    classes = {"guided_alignment": "GuidedAlignment", "distillation": "TokenDistillation"}
+    for name, value in argument.items():
+        if not callable(value) or not hasattr(value, attribute):
+            raise ArgumentError(
+                f"`{name}` is added to the loss.",
+                f"a {classes[name]} of keras_addnorm.training, or None",
+                **{name: value},
+            )
+
+
+def require_optimizer(optimizer: Any) -> None:
+    """Raise a `ValueError` unless Keras makes an optimiser of a value; `None` is for none."""
+    try:
+        found = keras.optimizers.get(optimizer)
+    # A dict that is none can go wrong anywhere in Keras.
+    except (ValueError, TypeError, AttributeError, LookupError, ImportError):
+        found = False
+    if found is not None and not isinstance(found, keras.optimizers.Optimizer):
+        raise ArgumentError(
+            "`optimizer` is none.",
+            "the name of one of Keras (adam, adafactor, ...), its dict, or an object such as "
+            "keras_addnorm.training.Adam()",
+            optimizer=optimizer,
+        )
+
+
 def require_loss_of_logits(loss: Any) -> None:
-    """Raise a `ValueError` if a loss takes probabilities, which logits are not."""
+    """Raise a `ValueError` if a loss is none, or takes probabilities, which logits are not."""
     for one in keras.tree.flatten(loss):
+        if not _is_a_loss(one):
+            raise ArgumentError(
+                "`loss` is none.",
+                "MaskedSparseCategoricalCrossentropy of keras_addnorm.training, the name of one "
+                "of Keras, or a function",
+                loss=one,
+            )
         if _takes_probabilities(one):
             name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
             raise ArgumentError(
@@ -219,6 +254,15 @@ def require_loss_of_logits(loss: Any) -> None:
                 "padding out, or a loss with from_logits=True",
                 value=name,
             )
+
+
+def _is_a_loss(loss: Any) -> bool:
+    if not isinstance(loss, str):
+        return loss is None or callable(loss)
+    try:
+        return loss.lower() in _CHOSEN_BY_SHAPE or callable(keras.losses.get(loss))
+    except (ValueError, TypeError):
+        return False
 
 
 def _takes_probabilities(loss: Any) -> bool:

@@ -29,9 +29,11 @@ from keras_addnorm.models.checks import (
     check_inputs,
     check_names,
     narrowed,
+    require_additional_loss,
     require_cross_attention,
     require_finite,
     require_loss_of_logits,
+    require_optimizer,
     require_same_vocabularies,
 )
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -323,14 +325,17 @@ class Seq2SeqTransformer(keras.Model):
             **kwargs: The same by name.
 
         Raises:
-            ValueError: If a loss takes probabilities, the attention to be guided is pruned, the
-                vocabularies of a teacher are others, or `vocabulary_chunk_size` is given beside
-                something that needs whole logits.
+            ValueError: If an argument is none of these, a loss takes probabilities, the attention
+                to be guided is pruned, the vocabularies of a teacher are others, or
+                `vocabulary_chunk_size` is given beside something that needs whole logits.
         """
+        require_optimizer(optimizer)
         require_loss_of_logits(loss)
         if guided_alignment is not None:
+            require_additional_loss(guided_alignment=guided_alignment)
             require_cross_attention(self.config)
         if distillation is not None:
+            require_additional_loss("teacher", distillation=distillation)
             require_same_vocabularies(self.config, distillation.teacher)
         self.guided_alignment, self.distillation = guided_alignment, distillation
         super().compile(optimizer, loss, *args, **kwargs)

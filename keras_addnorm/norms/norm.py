@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_epsilon
 from keras_addnorm.basics.arguments import OtherOrder, by_name
+from keras_addnorm.basics.dtypes import require_dtype
 from keras_addnorm.basics.errors import ArgumentError
 
 Tensor = Any
@@ -41,8 +42,9 @@ class Norm(keras.layers.Layer, abc.ABC):
     the output."""
 
     @by_name(OtherOrder("Keras' LayerNormalization", ()))
-    def __init__(self, *, epsilon: float = 1e-6, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, *, epsilon: float = 1e-6, dtype: Any = None, **kwargs: Any) -> None:
+        require_dtype(dtype)
+        super().__init__(dtype=dtype, **kwargs)
         require_epsilon(epsilon)
         self.epsilon = epsilon
         self.supports_masking = True

@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.terminal import duration
@@ -92,7 +93,9 @@ class RunRecorder(keras.callbacks.Callback):
     def remember(self, memory: Mapping[str, float]) -> None:
         """Lets the next epoch go on counting its seconds from those of the checkpoint."""
         # Older checkpoints have `seconds`, which also counts the last epoch between two epochs.
-        self._before = memory.get("epoch_seconds", 0.0)
+        seconds = memory.get("epoch_seconds", 0.0)
+        require_finite("A checkpoint says how long its epoch took.", epoch_seconds=seconds)
+        self._before = seconds
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts the clock."""

@@ -138,7 +138,8 @@ def _load(model: Any, checkpoint: Path, batch: Any, directory: RunDirectory) -> 
 def has_stopped(state: TrainingState, training: TrainingConfig) -> bool:
     """Tells whether an earlier command stopped early, and would do so again."""
     waited = state.callbacks.get("early_stopping", {}).get("wait", 0)
-    return bool(training.early_stopping) and waited >= training.early_stopping
+    is_known = isinstance(waited, int | float)
+    return bool(training.early_stopping) and is_known and waited >= training.early_stopping
 
 
 def _going_on(state: TrainingState, batches_of_pass: int, training: TrainingConfig) -> str:

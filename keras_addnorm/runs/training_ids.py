@@ -14,6 +14,7 @@ from typing import Any
 
 from keras_addnorm import __version__
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data import LineReport, TokenizerPair
@@ -128,12 +129,27 @@ def _read(folder: Path) -> tuple[dict[str, Any], TrainingIds]:
     """What the ids were made of, and the ids; a `ValueError` says that they are damaged."""
     contents = parse_json((folder / _CONTENTS).read_bytes())
     try:
-        lines = [
-            LineReport(**{**one, "first_bad_lines": tuple(one["first_bad_lines"])})
-            for one in contents["lines"]
-        ]
+        lines = [_line_report(one) for one in contents["lines"]]
         made_of, faults = dict(contents["made_of"]), dict(contents["faults"])
+        if not all(is_whole(count, 0) for count in faults.values()):
+            raise ValueError("a number of faults is none")
     except (TypeError, KeyError, ValueError) as error:
         path = str(folder / _CONTENTS)
-        raise ValueError(f"The file {path!r} is not what was written: {error!r}.") from error
+        raise DamagedFileError(f"The file {path!r} is not what was written: {error!r}.") from error
     return made_of, TrainingIds(TokenizedPairs.mapped(folder), faults, tuple(lines))
+
+
+def _line_report(values: Any) -> LineReport:
+    """A report as it was written; a `ValueError` says that it is none."""
+    bad_lines = tuple(values["first_bad_lines"])
+    report = LineReport(**{**values, "first_bad_lines": bad_lines})
+    counts = [
+        value for name, value in vars(report).items() if name not in ("split", "first_bad_lines")
+    ]
+    if not (
+        isinstance(report.split, str)
+        and all(is_whole(count, 0) for count in counts)
+        and all(isinstance(line, str) or is_whole(line, 0) for line in bad_lines)
+    ):
+        raise ValueError("a report of lines is none")
+    return report

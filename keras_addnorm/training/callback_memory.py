@@ -60,11 +60,19 @@ def memory_of(callback: Any) -> dict[str, Any]:
 
 
 def remember(callback: Any, memory: Mapping[str, Any]) -> None:
-    """Gives a callback what it remembered."""
+    """Gives a callback what it remembered; a `ValueError` says that it was not this one."""
     if _has_methods(callback):
         callback.remember(memory)
         return
+    known = _attributes(callback) or ()
     for name, value in memory.items():
+        # It comes from a file.
+        if name not in known or not isinstance(value, int | float | None):
+            raise ArgumentError(
+                f"A checkpoint has the memory of another callback than {type(callback).__name__}.",
+                f"numbers for {', '.join(known) or 'nothing'}",
+                received=f"{name!r:.50}: {value!r:.50}",
+            )
         setattr(callback, name, value)
 
 

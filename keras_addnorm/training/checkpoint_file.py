@@ -22,7 +22,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import (
@@ -55,6 +55,7 @@ __all__ = [
     "save_checkpoint",
 ]
 
+_LARGEST_PLACE = 2**53
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
 
 
@@ -123,7 +124,25 @@ def read_unverified(path: str | os.PathLike[str]) -> TrainingState:
     with open_weights(path) as file:
         if STATE_NAME not in file:
             return TrainingState(epoch=place_in_name(path)[0])
-        return TrainingState(**parse_json(bytes(file[STATE_NAME][()])))
+        return _state(parse_json(bytes(file[STATE_NAME][()])))
+
+
+def _state(content: Any) -> TrainingState:
+    """A state as it was written; a `ValueError` says that it is none."""
+    state = TrainingState(**content)
+    places = (state.epoch, state.batch, state.batches)
+    if not (
+        all(is_whole(place, 0, _LARGEST_PLACE) for place in places)
+        and isinstance(state.plan, str)
+        and isinstance(state.tokenizers, str)
+        and isinstance(state.metrics, list)
+        and isinstance(state.random, list)
+        and all(isinstance(one, list) and all(is_whole(n, 0) for n in one) for one in state.random)
+        and isinstance(state.callbacks, dict)
+        and all(isinstance(memory, dict) for memory in state.callbacks.values())
+    ):
+        raise ValueError(f"{STATE_NAME!r} in it is not what was written")
+    return state
 
 
 def newest_checkpoint(
@@ -172,7 +191,7 @@ def load_checkpoint(
         with open_weights(path) as file:
             places = read_places(file)
         pairs = None if places is None else matched(places, model, path)
-        model.load_weights(path)
+        _load_weights(model, path)
         with h5py.File(path) as file:
             if pairs is not None:
                 assign(pairs, file)
@@ -193,6 +212,16 @@ def load_checkpoint(
             received="one of an earlier version, which has the weights with LoRA merged, or a "
             "file of another kind",
         )
+
+
+def _load_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
+    try:
+        model.load_weights(path)
+    # Those of Keras for arrays of another shape, or what stands in their place.
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ArgumentError(
+            f"The checkpoint '{path}' is of another model or optimiser.", because=error
+        ) from error
 
 
 def build_variables(model: keras.Model, batch: tuple[Any, ...]) -> None:

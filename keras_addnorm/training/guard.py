@@ -13,10 +13,10 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import require_function, to_path
 from keras_addnorm.basics.tensors import not_finite
 from keras_addnorm.distribution import is_first, process_count, whole_values
-from keras_addnorm.training.resume import TrainingPosition
+from keras_addnorm.training.resume import TrainingPosition, require_position
 
 # Below it, gradients lose their last bits in float16: a scale sinks there if no step is finite.
 _SMALLEST_SCALE = 1e-4
@@ -43,6 +43,9 @@ class NonFiniteGuard(keras.callbacks.Callback):
         batch: Called as `batch(epoch, index)`; returns the inputs and the labels again.
         directory: Where `nonfinite-step-N.npz` goes.
         checkpoint: Called without arguments; returns the newest checkpoint, or None.
+
+    Raises:
+        ValueError: If an argument is none of these.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class NonFiniteGuard(keras.callbacks.Callback):
         checkpoint: Callable[[], Path | None],
     ) -> None:
         super().__init__()
+        require_position(position)
+        require_function(batch=batch, checkpoint=checkpoint)
         self.position = position
         self.batch = batch
         self.directory = to_path(directory)

@@ -20,9 +20,10 @@ from typing import Any
 
 import h5py
 import keras
-import ml_dtypes  # noqa: F401  NumPy knows the name bfloat16 by it.
+import ml_dtypes  # NumPy knows the name bfloat16 by it.
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import is_bool, is_whole
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.integrity import TRAINING_GROUP
 from keras_addnorm.basics.text import parse_json
@@ -63,6 +64,21 @@ class VariablePlace:
             and (of_optimizer or _name(self.path) == _name(_path(variable)))
         )
 
+    def is_in(self, file: h5py.File) -> bool:
+        """Tells whether a file has the value; of one from outside, all may be anything."""
+        texts = (self.path, self.dtype, self.data_set)
+        if not all(isinstance(text, str) for text in texts):
+            return False
+        if not all(is_whole(size, 0) for size in self.shape) or not is_bool(self.of_optimizer):
+            return False
+        try:
+            dtype, item = np.dtype(self.dtype), file.get(self.data_set)
+        except (TypeError, ValueError):
+            return False
+        is_of_numbers = dtype.kind in "biuf" or dtype.name in ml_dtypes.__all__
+        is_there = isinstance(item, h5py.Dataset) and item.dtype.kind in "biufV"
+        return is_of_numbers and is_there and item.nbytes == math.prod(self.shape) * dtype.itemsize
+
     def value(self, file: h5py.File) -> np.ndarray:
         """Reads the value."""
         return np.frombuffer(_bytes(file[self.data_set]), self.dtype).reshape(self.shape)
@@ -96,10 +112,13 @@ def read_places(file: h5py.File) -> list[VariablePlace] | None:
     """Reads where the variables are; None in a file of a version that did not write it."""
     if _TABLE not in file:
         return None
-    return [
+    places = [
         VariablePlace(**{**place, "shape": tuple(place["shape"])})
         for place in parse_json(bytes(file[_TABLE][()]))
     ]
+    if wrong := [place for place in places if not place.is_in(file)]:
+        raise ValueError(f"it says of a variable what it does not have: {wrong[0]!r:.200}")
+    return places
 
 
 def matched(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_addnorm.basics.argument_checks import is_number, require_share
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_bool, require_share
 from keras_addnorm.basics.errors import ArgumentError
 
 if TYPE_CHECKING or keras.backend.backend() != "torch":
@@ -38,7 +40,7 @@ class Adam(_KerasAdam):
         **kwargs: `learning_rate`, `beta_1`, `beta_2`, `epsilon`, `clipnorm`, ...
 
     Raises:
-        ValueError: If a decay, `epsilon` or a limit of the gradients is out of range in float32.
+        ValueError: If a number is out of range in float32, or a switch is no bool.
 
     Example:
         >>> from keras_addnorm.training import Adam, InverseSquareRootSchedule
@@ -51,18 +53,8 @@ class Adam(_KerasAdam):
 
     @functools.wraps(_KerasAdam.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _check(inspect.signature(_KerasAdam.__init__).bind(self, *args, **kwargs).arguments)
         super().__init__(*args, **kwargs)
-        for name in ("beta_1", "beta_2"):
-            require_share(**{name: getattr(self, name)})
-        for name in ("epsilon", "clipnorm", "global_clipnorm", "clipvalue"):
-            value = getattr(self, name)
-            is_off = value is None and name != "epsilon"
-            if not is_off and not is_number(value, above=0):
-                raise ArgumentError(
-                    f"`{name}` of Adam is 0 in float32, or no number.",
-                    f"a number above {_SMALLEST}",
-                    **{name: value},
-                )
 
     # Keras calls it with all gradients at once. If it ever stops, the slower update takes over.
     def _backend_update_step(
@@ -119,3 +111,37 @@ class Adam(_KerasAdam):
             "epsilon": tf.constant(self.epsilon, wide),
         }
         return {name: tf.cast(number, dtype) for name, number in numbers.items()}
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Refuses what Keras would take and fail at later, or compute nothing of use with."""
+    for name in given.keys() & {"beta_1", "beta_2"}:
+        require_share(**{name: given[name]})
+    for name in given.keys() & {"amsgrad", "use_ema"}:
+        require_bool(**{name: given[name]})
+    for name in ("epsilon", "clipnorm", "global_clipnorm", "clipvalue", "loss_scale_factor"):
+        value = given.get(name)
+        is_off = value is None and (name != "epsilon" or name not in given)
+        if not is_off and not is_number(value, above=0):
+            raise ArgumentError(
+                f"`{name}` of Adam is 0 in float32, or no number.",
+                f"a number above {_SMALLEST}",
+                **{name: value},
+            )
+    for name, most in (("learning_rate", None), ("weight_decay", None), ("ema_momentum", 1)):
+        value = given.get(name, 0.0)
+        # A rate may be a schedule or a function.
+        is_other = value is None if name == "weight_decay" else callable(value)
+        if not is_other and not is_number(value, least=0, most=most):
+            raise ArgumentError(
+                f"`{name}` of Adam is negative, or no number.",
+                f"a number >= 0{f' and <= {most}' if most else ''}, finite in float32"
+                f"{', a schedule or a function of the step' if name == 'learning_rate' else ''}",
+                **{name: value},
+            )
+    for name, least in (("gradient_accumulation_steps", 2), ("ema_overwrite_frequency", 1)):
+        value = given.get(name)
+        if value is not None and not is_whole(value, least):
+            raise ArgumentError(
+                f"`{name}` of Adam counts steps.", f"an int >= {least}, or None", **{name: value}
+            )

@@ -11,7 +11,13 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import (
+    is_number,
+    require_function,
+    require_int,
+    require_size,
+    to_path,
+)
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.training.callback_memory import memory_of, remember, require_known
 from keras_addnorm.training.checkpoint_file import (
@@ -70,9 +76,9 @@ class TrainingPosition(keras.callbacks.Callback):
         batch: How many of its batches are done.
 
     Raises:
-        ValueError: If a callback is not known, or is made to remember what a checkpoint cannot
-            hold, such as `EarlyStopping(restore_best_weights=True)`. In `fit`, if an epoch of a
-            `keras.utils.PyDataset` is resumed and another one is to follow.
+        ValueError: If an argument is none of these, a callback is not known, or is made to remember
+            what a checkpoint cannot hold, such as `EarlyStopping(restore_best_weights=True)`. In
+            `fit`, if an epoch of a `keras.utils.PyDataset` is resumed and another one follows.
     """
 
     def __init__(
@@ -85,6 +91,25 @@ class TrainingPosition(keras.callbacks.Callback):
         tokenizers: str = "",
     ) -> None:
         super().__init__()
+        if not hasattr(epochs, "start_at"):
+            raise ArgumentError(
+                "A training starts at a place of its data.",
+                "`epochs` with a method start_at(epoch, batch), such as "
+                "make_training_dataset(...).epochs",
+                epochs=epochs,
+            )
+        require_size(batches_per_epoch=batches_per_epoch)
+        if state is not None and not isinstance(state, TrainingState):
+            raise ArgumentError(
+                "`state` says where a training goes on.", "a TrainingState, or None", state=state
+            )
+        if remembering is not None and not isinstance(remembering, Mapping):
+            raise ArgumentError(
+                "`remembering` has callbacks by their names.", "a dict, or None", value=remembering
+            )
+        for name, value in {"plan": plan, "tokenizers": tokenizers}.items():
+            if not isinstance(value, str):
+                raise ArgumentError(f"`{name}` is a digest.", "a text", **{name: value})
         self.epochs = epochs
         self.batches_per_epoch = batches_per_epoch
         self.remembering = dict(remembering or {})
@@ -114,6 +139,7 @@ class TrainingPosition(keras.callbacks.Callback):
         self.epoch, self.batch = epoch, state.batch
         self._first = state.batch
         self._is_cut = False
+        self._require_own(state)
         self.epochs.start_at(epoch, state.batch)
         for index, variable in enumerate(random_states(self.model)):
             if state.random:
@@ -174,6 +200,21 @@ class TrainingPosition(keras.callbacks.Callback):
         if not self.batch:
             self._state = self.state()
 
+    def _require_own(self, state: TrainingState) -> None:
+        """Raises a `ValueError` if a state is of another model: its lists have other sizes."""
+        for name, values, variables in (
+            ("random", state.random, random_states(self.model)),
+            ("metrics", state.metrics, self.model.metrics_variables),
+        ):
+            if values and not _fit(values, variables):
+                raise ArgumentError(
+                    f"The training cannot go on in the middle of an epoch: `{name}` of its "
+                    "checkpoint is of another model or other metrics.",
+                    f"{len(variables)} lists of numbers, as this model has them",
+                    "Compile the model as it was, or begin with a checkpoint between two epochs.",
+                    **{name: values},
+                )
+
     def state(self) -> TrainingState:
         """Returns where the training is now."""
         inside = bool(self.batch)
@@ -212,6 +253,9 @@ class Checkpoints(keras.callbacks.Callback):
 
     Attributes:
         paths: The kept files of whole epochs, oldest first.
+
+    Raises:
+        ValueError: If a number is negative, or an argument is none of these.
     """
 
     def __init__(
@@ -227,6 +271,21 @@ class Checkpoints(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.directory = to_path(directory)
+        require_position(position)
+        require_int(
+            "Checkpoints are written every so many batches.", least=0, every_batches=every_batches
+        )
+        if not is_number(every_minutes, least=0):
+            raise ArgumentError(
+                "`every_minutes` is a time.", "a number >= 0", every_minutes=every_minutes
+            )
+        require_function(before=before)
+        if stop_request is not None and not isinstance(stop_request, StopRequest):
+            raise ArgumentError(
+                "`stop_request` is what a training is stopped by.",
+                "a StopRequest, or None",
+                stop_request=stop_request,
+            )
         self.position = position
         self.every_batches = every_batches
         self.every_minutes = every_minutes
@@ -295,6 +354,16 @@ class Checkpoints(keras.callbacks.Callback):
                 other.unlink()
 
 
+def require_position(position: Any) -> None:
+    """Raises a `ValueError` unless a callback is given what knows the place of its training."""
+    if not isinstance(position, TrainingPosition):
+        raise ArgumentError(
+            "`position` knows where a training is.",
+            "the TrainingPosition that is the first of its callbacks",
+            position=position,
+        )
+
+
 def _require_last_epoch(epoch: int, epochs: int) -> None:
     if epochs > epoch + 1:
         raise ArgumentError(
@@ -304,6 +373,20 @@ def _require_last_epoch(epoch: int, epochs: int) -> None:
             f"initial_epoch={epoch + 1}, `epochs={epochs}` and the same callbacks.",
             epochs=epochs,
         )
+
+
+def _fit(values: list[Any], variables: list[Any]) -> bool:
+    """Whether each variable can hold its value."""
+    if len(values) != len(variables):
+        return False
+    for value, variable in zip(values, variables, strict=True):
+        try:
+            array = np.array(value, keras.backend.standardize_dtype(variable.dtype))
+        except (ValueError, TypeError, OverflowError):
+            return False
+        if array.shape != tuple(variable.shape):
+            return False
+    return True
 
 
 def _copies(variables: Iterable[Any]) -> list[tuple[Any, Any]]:

@@ -12,7 +12,7 @@ from unittest import mock
 import keras
 import numpy as np
 from fake_engine import write_fake_engine
-from wrong_values import NO_CALL, NO_CHOICE, NO_INT, NO_NUMBER, NO_OBJECT, NOTHING
+from wrong_values import NO_BOOL, NO_CALL, NO_CHOICE, NO_INT, NO_NUMBER, NO_OBJECT, NOTHING
 
 from keras_addnorm import (
     alignment,
@@ -53,6 +53,7 @@ class Call:
         wrong: For arguments whose annotation does not say it, or says too little: what they cannot
             be; `None` for what takes anything.
         out_of_range: Values of the right type that mean nothing.
+        keywords: The same as `wrong`, of arguments that the signature has in its `**kwargs`.
         stops_at: What is reached once all is checked, as `mock.patch` takes it.
     """
 
@@ -61,6 +62,7 @@ class Call:
     wrong: Mapping = dataclasses.field(default_factory=dict)
     out_of_range: Mapping = dataclasses.field(default_factory=dict)
     stops_at: tuple[str, ...] = ()
+    keywords: Mapping = dataclasses.field(default_factory=dict)
 
     @contextlib.contextmanager
     def stopped(self):
@@ -156,6 +158,22 @@ NO_CONSTRAINTS = (
     [decoding.ForbiddenTokens((2,)), decoding.MaxLength(2)],
     NOTHING,
 )
+NO_ACTIVATION = (3, "no such", {}, {"class_name": "Dense", "config": {"units": 3}}, NOTHING)
+NO_INITIALIZER = (
+    *(None, 3, "no such", b"zeros", ["zeros"], {}, {"name": "zeros"}, {"class_name": 3}),
+    {"class_name": "no such", "config": {}},
+    {"class_name": "Zeros", "config": {"no such": 1}},
+    {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}},
+    {"module": "keras", "class_name": "Sequential", "config": {}, "registered_name": None},
+    {"module": "os", "class_name": "getcwd", "config": "getcwd", "registered_name": "getcwd"},
+    NOTHING,
+)
+NO_DTYPE = (
+    *(3, "no such", "int32", "string", b"float32", ["float32"], {}, {"name": "float32"}),
+    {"class_name": "no such", "config": {}},
+    {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}},
+    NOTHING,
+)
 NO_MODEL = (None, 3, "a", keras.layers.Dense(2), models.Seq2SeqTransformer, NOTHING)
 NO_TOKENIZER = (None, 3, "a", ["a"], data.Tokenizer, NOTHING)
 NO_ADDED = (None, 3, "{", ["{"], (data.AddedToken("no such"),), NOTHING)
@@ -172,11 +190,11 @@ BLOCK_WRONG = {
     "num_heads": NO_INT,
     "intermediate_dim": NO_INT,
     "head_dim": NO_INT,
-    "activation": (3, "no such", NOTHING),
+    "activation": NO_ACTIVATION,
     "scheme": NO_CHOICE,
     "norm": NO_CHOICE,
-    "kernel_initializer": (3, "no such", NOTHING),
-    "bias_initializer": (3, "no such", NOTHING),
+    "kernel_initializer": NO_INITIALIZER,
+    "bias_initializer": NO_INITIALIZER,
     "attention": (3, "a", ["a"], {"no such": 1}, {"window": 0}, {3: 4}, NOTHING),
     "positions": NO_CHOICE,
     "self_attention": NO_CHOICE,
@@ -400,10 +418,10 @@ POSITIONAL = {
     "norm": (*(each for each in NO_CHOICE), {"encoder": "layer_norm"}),
     "positions": NO_CHOICE,
     "scale": (np.nan, np.inf, "a", ["a"], {}, NOTHING),
-    "embeddings_initializer": (3, "no such", NOTHING),
+    "embeddings_initializer": NO_INITIALIZER[1:],
 }
 ATTENTION = {
-    name: (3, "no such", NOTHING)
+    name: NO_INITIALIZER
     for name in (
         "query_initializer",
         "key_initializer",
@@ -422,13 +440,15 @@ ATTENTION_RANGE = {
     "dropout": SHARE,
     "init_gain": FACTOR,
 }
+OF_KWARGS = {"dtype": NO_DTYPE}
 OF_A_LAYER = {"position": (3, "a", ["a"], {"no such": 1}, NOTHING)}
 OF_A_STACK = {
     "num_layers": NO_INT,
     "num_other_layers": NO_INT,
     "pruned_sublayers": (3, "no such", ["no such"], NOTHING),
 }
-KERAS = dict.fromkeys(("name", "dtype", "trainable", "activity_regularizer", "autocast"))
+# Keras checks its other arguments.
+KERAS = {**dict.fromkeys(("name", "activity_regularizer")), "dtype": NO_DTYPE}
 
 LAYERS = {
     "AddNorm": Call(
@@ -439,6 +459,7 @@ LAYERS = {
             "position": (3, "a", ["a"], {"no such": 1}, NOTHING),
         },
         out_of_range={"epsilon": FACTOR, "dropout": SHARE, "drop_path": SHARE},
+        keywords=OF_KWARGS,
     ),
     "AttentionConfig": Call(
         always(layers.AttentionConfig),
@@ -458,12 +479,13 @@ LAYERS = {
         always(layers.FeedForward),
         given(intermediate_dim=8),
         {
-            "activation": (3, "no such", NOTHING),
-            "kernel_initializer": (3, "no such", NOTHING),
-            "bias_initializer": (3, "no such", NOTHING),
+            "activation": NO_ACTIVATION,
+            "kernel_initializer": NO_INITIALIZER,
+            "bias_initializer": NO_INITIALIZER,
             "inner_norm": (3, "no such", NOTHING),
         },
         {"intermediate_dim": SIZE, "dropout": SHARE, "init_gain": FACTOR},
+        keywords=OF_KWARGS,
     ),
     "HeadDiversity": Call(
         always(layers.HeadDiversity),
@@ -471,30 +493,40 @@ LAYERS = {
         out_of_range=dict.fromkeys(("subspaces", "positions", "outputs"), FACTOR),
     ),
     "MultiHeadCrossAttention": Call(
-        always(layers.MultiHeadCrossAttention), given(num_heads=2), ATTENTION, ATTENTION_RANGE
+        always(layers.MultiHeadCrossAttention),
+        given(num_heads=2),
+        ATTENTION,
+        ATTENTION_RANGE,
+        keywords=OF_KWARGS,
     ),
     "MultiHeadSelfAttention": Call(
-        always(layers.MultiHeadSelfAttention), given(num_heads=2), ATTENTION, ATTENTION_RANGE
+        always(layers.MultiHeadSelfAttention),
+        given(num_heads=2),
+        ATTENTION,
+        ATTENTION_RANGE,
+        keywords=OF_KWARGS,
     ),
     "SSRU": Call(
         always(layers.SSRU),
         given(),
         {
-            "kernel_initializer": (3, "no such", NOTHING),
-            "bias_initializer": (3, "no such", NOTHING),
+            "kernel_initializer": NO_INITIALIZER,
+            "bias_initializer": NO_INITIALIZER,
         },
         {"init_gain": FACTOR},
+        keywords=OF_KWARGS,
     ),
     "AverageAttention": Call(
         always(layers.AverageAttention),
         given(intermediate_dim=8),
         {
-            "activation": (3, "no such", NOTHING),
-            "kernel_initializer": (3, "no such", NOTHING),
-            "bias_initializer": (3, "no such", NOTHING),
+            "activation": NO_ACTIVATION,
+            "kernel_initializer": NO_INITIALIZER,
+            "bias_initializer": NO_INITIALIZER,
             "inner_norm": (3, "no such", NOTHING),
         },
         {"intermediate_dim": SIZE, "dropout": SHARE, "init_gain": FACTOR},
+        keywords=OF_KWARGS,
     ),
     "PositionalEmbedding": Call(
         always(layers.PositionalEmbedding),
@@ -509,6 +541,7 @@ LAYERS = {
             "epsilon": FACTOR,
             "init_gain": FACTOR,
         },
+        keywords=OF_KWARGS,
     ),
     "PositionalEmbedding.__call__": Call(
         lambda: layers.PositionalEmbedding(V, 8).__call__,
@@ -543,7 +576,9 @@ LAYERS = {
         BLOCK_RANGE,
     ),
     **{
-        f"positions.{kind.__name__}": Call(always(kind), wrong=wrong, out_of_range=ranges)
+        f"positions.{kind.__name__}": Call(
+            always(kind), wrong=wrong, out_of_range=ranges, keywords=OF_KWARGS
+        )
         for kind, wrong, ranges in (
             (
                 positions.RotaryPositions,
@@ -596,6 +631,7 @@ MODELS = {
         always(models.Seq2SeqTransformer),
         lambda: {"config": config()},
         {"config": (None, 3, "a", ["a"], {}, {"no such": 1}, models.Seq2SeqConfig, NOTHING)},
+        keywords=OF_KWARGS,
     ),
     "Seq2SeqTransformer.__call__": Call(
         lambda: model().__call__,
@@ -613,6 +649,19 @@ MODELS = {
                     keras.ops.convert_to_tensor([[-1], [2]], "int32"),
                 )
             )
+        },
+    ),
+    "Seq2SeqTransformer.compile": Call(
+        lambda: models.Seq2SeqTransformer(config()).compile,
+        dict,
+        {
+            "optimizer": (3, "no such", ["sgd"], {}, {"class_name": "no such"}, NOTHING),
+            "loss": (3, "no such", ["no such"], {"a": 3}, "crossentropy", NOTHING),
+            "guided_alignment": NO_OBJECT,
+            "distillation": NO_OBJECT,
+            "vocabulary_chunk_size": (*NO_INT, -1),
+            "args": None,
+            "kwargs": None,
         },
     ),
     "Seq2SeqTransformer.generate": Call(
@@ -915,7 +964,16 @@ ADAM = {
     "beta_1": SHARE,
     "beta_2": (*SHARE, 1 - 1e-9),
     "epsilon": (*NO_NUMBER, 0.0, -1.0, 1e-60, np.inf),
-    **dict.fromkeys(("clipnorm", "global_clipnorm", "clipvalue"), (0.0, -1.0, 1e-46, np.inf)),
+    **dict.fromkeys(
+        ("clipnorm", "global_clipnorm", "clipvalue", "loss_scale_factor"),
+        (*NO_NUMBER, 0.0, -1.0, 1e-46, np.inf),
+    ),
+    "learning_rate": (*NO_NUMBER, None, True, -1.0, np.inf, 1e39),
+    "weight_decay": (*NO_NUMBER, True, -1.0, np.inf),
+    "ema_momentum": (*NO_NUMBER, -1.0, 1.5),
+    "gradient_accumulation_steps": (*NO_INT, 0, 1),
+    "ema_overwrite_frequency": (*NO_INT, 0),
+    **dict.fromkeys(("amsgrad", "use_ema"), NO_BOOL),
 }
 TRAINING = {
     "Adam": Call(always(training.Adam), out_of_range=ADAM),
@@ -925,6 +983,32 @@ TRAINING = {
         lambda: {"schedule": SCHEDULE(0.1, 2), "total_steps": 8, "cooldown_steps": 4},
         {"schedule": NO_CALL},
         {"total_steps": (*SIZE, 3), "cooldown_steps": (*SIZE, 9)},
+    ),
+    "Checkpoints": Call(
+        always(training.Checkpoints),
+        lambda: {"directory": folder() / "checkpoints", "position": position()},
+        {"position": NO_OBJECT, "before": NO_CALL, "stop_request": NO_OBJECT},
+        {"keep": SIZE, "every_batches": (-1,), "every_minutes": (-1.0, np.inf)},
+    ),
+    "NonFiniteGuard": Call(
+        always(training.NonFiniteGuard),
+        lambda: {
+            "position": position(),
+            "batch": lambda epoch, index: (),
+            "directory": folder(),
+            "checkpoint": lambda: None,
+        },
+        {"position": (*NO_OBJECT, None), "batch": NO_CALL, "checkpoint": NO_CALL},
+    ),
+    "TrainingPosition": Call(
+        always(training.TrainingPosition),
+        lambda: {"epochs": mock.Mock(), "batches_per_epoch": 3},
+        {
+            "epochs": (*NO_OBJECT, None),
+            "state": NO_OBJECT,
+            "remembering": (3, "a", ["a"], {"a": 3}, {"a": "early_stopping"}, NOTHING),
+        },
+        {"batches_per_epoch": SIZE},
     ),
     "GuidedAlignment": Call(always(training.GuidedAlignment), out_of_range={"weight": (0.0, -1.0)}),
     "InverseSquareRootSchedule": Call(
@@ -1052,6 +1136,10 @@ def weights():
     path = folder() / "a.weights.h5"
     model().save_weights(path)
     return path
+
+
+def position():
+    return training.TrainingPosition(mock.Mock(), 3)
 
 
 def a_log():
@@ -1411,7 +1499,7 @@ OF_A_NORM = {
 }
 NORMS = {
     **{
-        name: Call(always(kind), wrong={"kwargs": None}, out_of_range=OF_A_NORM)
+        name: Call(always(kind), wrong={"kwargs": None}, out_of_range=OF_A_NORM, keywords=OF_KWARGS)
         for name in norms.__all__
         if isinstance(kind := getattr(norms, name), type) and kind is not norms.Norm
     },

@@ -16,6 +16,7 @@ from public_calls import CALLS, ReachedError
 from wrong_values import wrong_values
 
 import keras_addnorm
+from keras_addnorm import layers
 
 ROOMS = (
     "alignment",
@@ -113,16 +114,13 @@ LEFT_OUT = {
     "serving.ServingError": RESULT,
     "serving.Translation": RESULT,
     "serving.Translator": "load_translator makes it",
-    "training.Checkpoints": "test_checkpoints_and_guard",
     "training.Comparison": RESULT,
     "training.LearningRateCurve": RESULT,
     "training.NonFiniteError": RESULT,
-    "training.NonFiniteGuard": "the callbacks of a run",
     "training.Scores": RESULT,
     "training.StopRequest": "no arguments",
     "training.Stopped": RESULT,
     "training.TestedScore": RESULT,
-    "training.TrainingPosition": "the callbacks of a run",
 }
 # Right in every argument, but there is nothing to read or write.
 NOTHING_THERE = {
@@ -175,6 +173,9 @@ def wrong_arguments(call, function):
         ) or ()
         for value in (*values, *call.out_of_range.get(name, ())):
             yield name, value
+    for name, values in call.keywords.items():
+        for value in values:
+            yield name, value
 
 
 def outcome(function, arguments):
@@ -216,3 +217,23 @@ def is_documented(function, error):
     kinds = tuple(getattr(builtins, kind) for kind in named if hasattr(builtins, kind))
     # Python itself raises it where no path is given.
     return isinstance(error, kinds) or bool(NO_PATH.search(str(error)))
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted"),
+    [
+        ("kernel_initializer", "glorot_uniform, zeros"),
+        ("activation", "relu, gelu, silu"),
+        ("dtype", "float32, bfloat16"),
+    ],
+)
+def test_what_keras_calls_by_names_is_refused_in_our_words(name, accepted):
+    for make in (
+        lambda **chosen: layers.FeedForward(5, **chosen),
+        lambda **chosen: layers.TransformerEncoderLayer(num_heads=2, intermediate_dim=5, **chosen),
+        lambda **chosen: layers.TransformerDecoder(1, num_heads=2, intermediate_dim=5, **chosen),
+    ):
+        for value in ("nonsense\x1b[2J", {"class_name": "nonsense", "config": {}}):
+            with pytest.raises(ValueError, match=f"{name}.*Expected .*{accepted}") as error:
+                make(**{name: value})
+            assert "nonsense" in str(error.value) and "\x1b" not in str(error.value)

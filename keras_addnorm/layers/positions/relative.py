@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 import keras
 
+from keras_addnorm.basics.dtypes import require_dtype
+
 Tensor = Any
 
 
@@ -21,6 +23,10 @@ class RelativePositions(keras.layers.Layer):
 
     keeps_attention_plain: ClassVar[bool] = False
     """Whether the attention is `softmax(q k^T) v` once queries and keys have been rotated."""
+
+    def __init__(self, *, dtype: Any = None, **kwargs: Any) -> None:
+        require_dtype(dtype)
+        super().__init__(dtype=dtype, **kwargs)
 
     def build(self, heads_shape: tuple[int, int]) -> None:
         """Make the tables for `heads_shape`, `(H, K)`: the number of heads and their width."""
