@@ -108,12 +108,6 @@ class AttentionConfig:
                 "and `soft_cap`.",
                 soft_cap=self.soft_cap,
             )
-        if not isinstance(self.value_residual, bool):
-            raise ArgumentError(
-                "`value_residual` of the attention is on or off.",
-                "True or False",
-                value=self.value_residual,
-            )
         for name in ("query_key_norm", "value_norm"):
             _check_norm(name, getattr(self, name))
         for name in ("scale", "sink"):

@@ -32,17 +32,17 @@ def checkpointed(
     read, written = layer.trainable_variables, layer.non_trainable_variables
 
     def run(
-        values: list[Tensor], first_values: Tensor | None, *inputs: Any
+        values: list[Tensor], named: dict[str, Tensor], *inputs: Any
     ) -> tuple[Any, list[Tensor], list[Tensor]]:
         mapping = zip([*read, *written], values, strict=True)
-        given = {} if first_values is None else {"first_values": first_values}
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
-            output = layer(*inputs, **given, **options)
+            output = layer(*inputs, **named, **options)
         return output, [scope.get_current_value(variable) for variable in written], scope.losses
 
     # Copies: torch writes into the tensor that a variable has.
     values = [*(v.value for v in read), *(keras.ops.copy(v.value) for v in written)]
-    output, states, losses = keras.remat(run)(values, first_values, *inputs)
+    named = {} if first_values is None else {"first_values": first_values}
+    output, states, losses = keras.remat(run)(values, named, *inputs)
     for variable, state in zip(written, states, strict=True):
         variable.assign(state)
     for loss in losses:
