@@ -412,6 +412,8 @@ class MultiHeadSelfAttention(_PositionedAttention):
         cache_update_index: int | Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        first_values: Tensor | None = None,
+        return_values: bool = False,
     ) -> Any:
         """Attend.
 
@@ -427,10 +429,14 @@ class MultiHeadSelfAttention(_PositionedAttention):
             cache_update_index: Position of `x[:, 0]` in the cache.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
+            first_values: For a `value_residual`, the values of the first layer of the stack at the
+                positions of `x`, `(B, T, G, K)`; `None` in the first layer.
+            return_values: Whether to return the values at the positions of `x`, too.
 
         Returns:
             The output `(B, T, D)`; with `return_attention_scores`, also the weights
-            `(B, H, T, S)`; with `cache`, last, the updated cache.
+            `(B, H, T, S)`; with `cache`, the updated cache; with `return_values`, last, the values
+            `(B, T, G, K)`.
         """
         require_sequences(self.name, x=x)
         if (cache is None) != (cache_update_index is None):
@@ -447,6 +453,7 @@ class MultiHeadSelfAttention(_PositionedAttention):
         store = as_key_values(cache)
         at = store.query_positions(size_of(x, 1), cache_update_index)
         queries, keys, values = self._project(x, at)
+        values = self._with_first(values, first_values)
         store = store.extend(keys, values, cache_update_index)
         distances = store.key_positions() - ops.expand_dims(at, -1)
         visible = position_mask(distances, is_causal, self.attention.window)
@@ -462,7 +469,24 @@ class MultiHeadSelfAttention(_PositionedAttention):
         if cache is None:
             self.show_heads(values, weights, context, key_mask, query_mask, training)
         y = self._project_output(context, x, query_mask, training)
-        return pack(y, weights if return_attention_scores else None, store.cache)
+        return pack(
+            y,
+            weights if return_attention_scores else None,
+            store.cache,
+            values if return_values else None,
+        )
+
+    def _with_first(self, values: Tensor, first_values: Tensor | None) -> Tensor:
+        """Return the values that are read, and cached: the mean with those of the first layer."""
+        if first_values is None:
+            return values
+        if not self.attention.value_residual:
+            raise ArgumentError(
+                f"The attention '{self.name}' has no use for the values of the first layer.",
+                "`attention` with `value_residual=True`, or no `first_values`",
+                received="`first_values`",
+            )
+        return 0.5 * (first_values + values)
 
     def _project(self, x: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries `(B, T, H, K)`, keys and values `(B, T, G, K)`."""

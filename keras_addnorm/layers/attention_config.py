@@ -59,6 +59,9 @@ class AttentionConfig:
             attend to nothing at all; a learned one starts at 0.
         head_diversity: A loss, while training, on heads that do the same; a `HeadDiversity`, or
             its fields as a dict.
+        value_residual: Whether each layer of a stack but the first attends with
+            `(v_1 + v) / 2` in the place of its values `v`, where `v_1` are those of the first
+            layer, behind `value_norm` if there is one. In self-attention only.
 
     Raises:
         ValueError: If a value does not fit, named with what was expected.
@@ -78,7 +81,8 @@ class AttentionConfig:
         "HybridNorm", 2025 (values); Beltagy et al., "Longformer", 2020 (windows); Gemma Team,
         "Gemma 2", 2024 (soft-capping); Xiao et al., "Efficient Streaming Language Models with
         Attention Sinks", 2023, and OpenAI, "gpt-oss", 2025 (a learned sink); Miller, "Attention Is
-        Off By One", 2023 (`sink=0.0`).
+        Off By One", 2023 (`sink=0.0`); Zhou et al., "Value Residual Learning", 2025
+        (arXiv 2410.17897).
     """
 
     num_key_value_heads: int | None = None
@@ -89,6 +93,7 @@ class AttentionConfig:
     soft_cap: float | None = None
     sink: LearnedOrFixed = None
     head_diversity: HeadDiversity | dict[str, float] | None = None
+    value_residual: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_key_value_heads", "window"):
@@ -130,8 +135,10 @@ class AttentionConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, without those that have their default."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: _plain(value) for name, value in values.items() if value is not None}
+        values = {field: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            field.name: _plain(value) for field, value in values.items() if value != field.default
+        }
 
     def key_value_heads(self, num_heads: int) -> int:
         """Return the number of heads of keys and values, or say which numbers would fit.

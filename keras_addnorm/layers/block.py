@@ -13,6 +13,7 @@ from keras_addnorm import norms, schemes
 from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, document, takes
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.add_norm import AddNorm
+from keras_addnorm.layers.attention import MultiHeadSelfAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
@@ -98,6 +99,33 @@ class TransformerBlock(ConfiguredLayer):
             "position": None if self.position is None else self.position.to_dict(),
             "pruned_sublayers": list(self.pruned_sublayers),
         }
+
+    @property
+    def has_value_residual(self) -> bool:
+        """Whether the self-attention reads values of the first layer, or gives them to others."""
+        is_attention = isinstance(self.self_attention, MultiHeadSelfAttention)
+        return is_attention and self.self_attention.attention.value_residual
+
+    def _value_arguments(self, first_values: Any, return_values: bool) -> dict[str, Any]:
+        """Return what a self-attention with a value residual is called with besides."""
+        is_given = first_values is not None
+        if not self.has_value_residual:
+            if is_given or return_values:
+                raise ArgumentError(
+                    f"The layer '{self.name}' has no value residual.",
+                    "neither `first_values` nor `return_values`, or a self-attention with "
+                    "`attention={'value_residual': True}`",
+                    received="`first_values`" if is_given else "`return_values=True`",
+                )
+            return {}
+        if not is_given and self.position is not None and self.position.layer_index > 0:
+            raise ArgumentError(
+                f"The layer '{self.name}' reads the values of the first layer of its stack.",
+                "`first_values`",
+                "Ask the first layer for them: `return_values=True`.",
+                received="none",
+            )
+        return {"first_values": first_values, "return_values": return_values}
 
     def _build_attention(
         self,

@@ -7,7 +7,9 @@ import keras
 Tensor = Any
 
 
-def checkpointed(layer: keras.layers.Layer, *inputs: Any, **options: Any) -> Any:
+def checkpointed(
+    layer: keras.layers.Layer, *inputs: Any, first_values: Tensor | None = None, **options: Any
+) -> Any:
     """Call a layer so that the backward pass computes its activations again.
 
     Only the inputs and the output are kept. Everything that the layer reads is handed over as a
@@ -18,6 +20,7 @@ def checkpointed(layer: keras.layers.Layer, *inputs: Any, **options: Any) -> Any
         layer: A built layer.
         *inputs: The tensors, and trees of tensors, that gradients flow to; `None` where a layer
             takes none.
+        first_values: One more such tensor, which the layer takes by this name; `None` for none.
         **options: Other arguments: masks and plain values.
 
     Returns:
@@ -28,15 +31,18 @@ def checkpointed(layer: keras.layers.Layer, *inputs: Any, **options: Any) -> Any
     """
     read, written = layer.trainable_variables, layer.non_trainable_variables
 
-    def run(values: list[Tensor], *inputs: Any) -> tuple[Any, list[Tensor], list[Tensor]]:
+    def run(
+        values: list[Tensor], named: dict[str, Tensor], *inputs: Any
+    ) -> tuple[Any, list[Tensor], list[Tensor]]:
         mapping = zip([*read, *written], values, strict=True)
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
-            output = layer(*inputs, **options)
+            output = layer(*inputs, **named, **options)
         return output, [scope.get_current_value(variable) for variable in written], scope.losses
 
     # Copies: torch writes into the tensor that a variable has.
     values = [*(v.value for v in read), *(keras.ops.copy(v.value) for v in written)]
-    output, states, losses = keras.remat(run)(values, *inputs)
+    named = {} if first_values is None else {"first_values": first_values}
+    output, states, losses = keras.remat(run)(values, named, *inputs)
     for variable, state in zip(written, states, strict=True):
         variable.assign(state)
     for loss in losses:

@@ -76,6 +76,8 @@ class TransformerDecoderLayer(TransformerBlock):
         cache_update_index: int | Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        first_values: Tensor | None = None,
+        return_values: bool = False,
     ) -> Any:
         """Decode.
 
@@ -93,10 +95,13 @@ class TransformerDecoderLayer(TransformerBlock):
             cache_update_index: Position of `x[:, 0]` in the sequence.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
+            first_values: As of `TransformerEncoderLayer`, at the positions of `x`.
+            return_values: As of `TransformerEncoderLayer`.
 
         Returns:
             What `x` is; with `return_attention_scores`, also a dict of the weights of each
-            attention, `(B, H, T, ...)`; with `cache`, last, the updated cache.
+            attention, `(B, H, T, ...)`; with `cache`, the updated cache; with `return_values`,
+            last, the values of the self-attention.
 
         Raises:
             ValueError: If a memory is passed to a layer that was built without one, or the other
@@ -121,9 +126,10 @@ class TransformerDecoderLayer(TransformerBlock):
             cache_update_index=cache_update_index,
             return_attention_scores=return_attention_scores,
             training=training,
+            **self._value_arguments(first_values, return_values),
         )
-        f, scores["self_attention"], new_cache = unpack(
-            outputs, return_attention_scores, has_cache=cache is not None
+        f, scores["self_attention"], new_cache, values = unpack(
+            outputs, return_attention_scores, cache is not None, return_values
         )
         x = self.self_attention_add_norm.write(x, f, padding_mask, training)
 
@@ -138,9 +144,7 @@ class TransformerDecoderLayer(TransformerBlock):
                 return_attention_scores=return_attention_scores,
                 training=training,
             )
-            f, scores["cross_attention"], _ = unpack(
-                outputs, return_attention_scores, has_cache=False
-            )
+            f, scores["cross_attention"], *_ = unpack(outputs, return_attention_scores)
             x = self.cross_attention_add_norm.write(x, f, padding_mask, training)
 
         # Feed-forward
@@ -152,6 +156,7 @@ class TransformerDecoderLayer(TransformerBlock):
             leave(x),
             scores if return_attention_scores else None,
             None if cache is None else {**cache, "self_attention": new_cache},
+            values,
         )
 
     def initial_cache(

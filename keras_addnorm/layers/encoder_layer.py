@@ -79,6 +79,8 @@ class TransformerEncoderLayer(TransformerBlock):
         attention_mask: Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
+        first_values: Tensor | None = None,
+        return_values: bool = False,
     ) -> Any:
         """Encode.
 
@@ -88,9 +90,14 @@ class TransformerEncoderLayer(TransformerBlock):
             attention_mask: `(B, T, T)` or `(T, T)`, True where a query may attend to a key.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
+            first_values: For a `value_residual`, the values that the first layer of the stack has
+                returned; `None` in the first layer.
+            return_values: Whether to return the values of the self-attention, too: in the first
+                layer, for all others.
 
         Returns:
-            What `x` is; with `return_attention_scores`, also the weights `(B, H, T, T)`.
+            What `x` is; with `return_attention_scores`, also the weights `(B, H, T, T)`; with
+            `return_values`, last, the values `(B, T, G, K)`.
         """
         padding_mask = explicit_or_implicit(padding_mask, x)
         require_sequences(self.name, x=x)
@@ -104,8 +111,9 @@ class TransformerEncoderLayer(TransformerBlock):
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             training=training,
+            **self._value_arguments(first_values, return_values),
         )
-        f, scores, _ = unpack(outputs, return_attention_scores, has_cache=False)
+        f, scores, _, values = unpack(outputs, return_attention_scores, has_values=return_values)
         x = self.self_attention_add_norm.write(x, f, padding_mask, training)
 
         # Feed-forward
@@ -113,4 +121,4 @@ class TransformerEncoderLayer(TransformerBlock):
         f = self.feed_forward(h, padding_mask=padding_mask, training=training)
         x = self.feed_forward_add_norm.write(x, f, padding_mask, training)
 
-        return pack(leave(x), scores)
+        return pack(leave(x), scores, values=values)

@@ -1,7 +1,7 @@
 """Shapes and return values of layers.
 
 A shape may be only partly known while it is traced. A layer returns its output, then attention
-weights and cache where these are asked for.
+weights, cache and values where these are asked for.
 """
 
 from __future__ import annotations
@@ -66,19 +66,22 @@ def no_heads(x: Tensor, source_length: int | Tensor) -> Tensor:
     return ops.zeros((batch_size, 0, length, source_length), dtype=x.dtype)
 
 
-def pack(y: Tensor, scores: Any = None, cache: Any = None) -> Any:
+def pack(y: Tensor, scores: Any = None, cache: Any = None, values: Any = None) -> Any:
     """Return `y` alone, or a tuple of `y` and whatever else is not `None`, in this order."""
-    outputs = tuple(item for item in (y, scores, cache) if item is not None)
+    outputs = tuple(item for item in (y, scores, cache, values) if item is not None)
     return y if len(outputs) == 1 else outputs
 
 
-def unpack(outputs: Any, has_scores: bool, has_cache: bool) -> tuple[Tensor, Any, Any]:
-    """Return output, scores and cache, `None` for what was not asked for."""
-    if not (has_scores or has_cache):
-        return outputs, None, None
+def unpack(
+    outputs: Any, has_scores: bool, has_cache: bool = False, has_values: bool = False
+) -> tuple[Tensor, Any, Any, Any]:
+    """Return output, scores, cache and values, `None` for what was not asked for."""
+    asked = (has_scores, has_cache, has_values)
+    if not any(asked):
+        return outputs, None, None, None
     y, *rest = outputs
-    scores = rest.pop(0) if has_scores else None
-    return y, scores, rest.pop() if has_cache else None
+    scores, cache, values = (rest.pop(0) if is_asked else None for is_asked in asked)
+    return y, scores, cache, values
 
 
 class ShapeOfInput(LayerOfLayers):

@@ -14,6 +14,7 @@ import keras
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.arguments import KerasArguments, takes
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.block import ConfiguredLayer, TransformerBlock
 from keras_addnorm.layers.block_config import BlockConfig
@@ -25,6 +26,7 @@ from keras_addnorm.layers.learned_arrays import LearnedArrays
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers, within
+from keras_addnorm.layers.self_attention import MULTI_HEAD_ATTENTION
 from keras_addnorm.layers.shapes import pack, require_sequences, unpack
 
 Tensor = Any
@@ -63,6 +65,7 @@ class TransformerStack(ConfiguredLayer):
         self.num_other_layers = arguments.num_other_layers
         pruned = arguments.pruned_sublayers
         self.pruned_sublayers = require_sublayers(pruned, self.sublayer_names(num_layers))
+        self._require_first_values()
         self.gradient_checkpointing = arguments.gradient_checkpointing
         self._warn_of_norm()
 
@@ -105,6 +108,18 @@ class TransformerStack(ConfiguredLayer):
                 "norm that factors on its input do not change, such as 'layer_norm' or "
                 f"'rms_norm'. Received: norm={self.norm!r}: the model is another than the paper's.",
                 stacklevel=2,
+            )
+
+    def _require_first_values(self) -> None:
+        """Raise a `ValueError` if the self-attention is pruned whose values all others read."""
+        is_attention = self.config.self_attention == MULTI_HEAD_ATTENTION
+        first = "0/self_attention"
+        if self.attention.value_residual and is_attention and first in self.pruned_sublayers:
+            raise ArgumentError(
+                "With `value_residual` all layers read the values of the first self-attention, "
+                "which cannot be pruned.",
+                f"names without {first!r}",
+                pruned_sublayers=list(self.pruned_sublayers),
             )
 
     def _build_layers(self, *shapes: Shape | None) -> None:
@@ -153,7 +168,20 @@ class TransformerStack(ConfiguredLayer):
             x = self.embedding_norm(x, padding_mask=padding_mask, training=training)
         return self.scheme.open(x)
 
-    def _run(self, layer: TransformerBlock, *inputs: Any, **options: Any) -> Any:
+    def _run(
+        self, layer: TransformerBlock, first_values: Any, *inputs: Any, **options: Any
+    ) -> tuple[Tensor, Any, Any, Any]:
+        """Return the new state, attention weights, cache, and the values of the first layer."""
+        has_values = layer.has_value_residual
+        asks = has_values and first_values is None
+        if has_values:
+            options |= {"first_values": first_values, "return_values": asks}
+        outputs = self._call(layer, *inputs, **options)
+        has_scores, has_cache = options["return_attention_scores"], options.get("cache") is not None
+        x, scores, cache, values = unpack(outputs, has_scores, has_cache, asks)
+        return x, scores, cache, values if asks else first_values
+
+    def _call(self, layer: TransformerBlock, *inputs: Any, **options: Any) -> Any:
         # Calls that return more than `x` serve diagnostics and decoding, which need no gradients.
         plain = options.get("cache") is None and not options["return_attention_scores"]
         if self.gradient_checkpointing and options["training"] and plain:
@@ -241,17 +269,17 @@ class TransformerEncoder(TransformerStack):
             `(B, T, D)`; with `return_attention_scores`, also a list of weights, one a layer.
         """
         padding_mask = explicit_or_implicit(padding_mask, x)
-        x, scores = self._open(x, padding_mask, training), []
+        x, scores, first_values = self._open(x, padding_mask, training), [], None
         for layer in self.layers:
-            outputs = self._run(
+            x, layer_scores, _, first_values = self._run(
                 layer,
+                first_values,
                 x,
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
             )
-            x, layer_scores, _ = unpack(outputs, return_attention_scores, has_cache=False)
             scores.append(layer_scores)
         return pack(
             self._finish(x, padding_mask, training), scores if return_attention_scores else None
@@ -325,9 +353,11 @@ class TransformerDecoder(TransformerStack):
             padding_mask = explicit_or_implicit(padding_mask, x)
         memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
         x, scores, new_cache = self._open(x, padding_mask, training), [], []
+        first_values = None
         for index, layer in enumerate(self.layers):
-            outputs = self._run(
+            x, layer_scores, layer_cache, first_values = self._run(
                 layer,
+                first_values,
                 x,
                 memory,
                 padding_mask=padding_mask,
@@ -337,9 +367,6 @@ class TransformerDecoder(TransformerStack):
                 cache_update_index=cache_update_index,
                 return_attention_scores=return_attention_scores,
                 training=training,
-            )
-            x, layer_scores, layer_cache = unpack(
-                outputs, return_attention_scores, has_cache=cache is not None
             )
             scores.append(layer_scores)
             new_cache.append(layer_cache)

@@ -298,6 +298,8 @@ def test_who_steps(monkeypatch, strategy, lengths, under_xla, expected):
         ({"positions": "alibi"}, False),
         ({"positions": {"name": "shaw", "max_distance": 3}}, False),
         ({"attention": {"num_key_value_heads": 1, "window": 3}}, True),
+        ({"attention": {"value_residual": True}, "num_decoder_layers": 2}, True),
+        ({"attention": {"value_residual": True}, "num_decoder_layers": 2}, False),
     ],
     ids=str,
 )

@@ -55,11 +55,13 @@ CASES = {
     "a memory of depth": {"scheme": {"name": "attention_residuals", "block_size": 2}},
     "ssru": {"self_attention": "ssru", "use_bias": False},
     "average attention": {"self_attention": "average_attention", "scheme": "pre_ln"},
-    "sub_ln, rotary, grouped heads": {
+    "sub_ln, rotary, grouped heads, value residual": {
         "scheme": "sub_ln",
         "activation": "gelu",
         "positions": "rotary",
-        "attention": {"num_key_value_heads": 2},
+        "attention": {"num_key_value_heads": 2, "value_residual": True},
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
         "start_id": 2,  # As the end.
     },
 }

@@ -54,6 +54,7 @@ ATTENTION = (
     {"window": 2},
     {"soft_cap": 1.0},
     {"sink": "learned"},
+    {"value_residual": True},
 )
 # A scheme keeps nothing from one step to the next: a few plans stand for all of them.
 PLANS = ("post_ln", "sandwich_ln", "sub_ln", "admin")
@@ -82,7 +83,7 @@ SHARED = [
 def make(scheme, kind, attention):
     embedding = PositionalEmbedding(11, D, positions=kind, max_length=T)
     decoder = TransformerDecoder(
-        1,
+        2 if "value_residual" in attention else 1,
         num_heads=H,
         intermediate_dim=7,
         scheme=scheme,

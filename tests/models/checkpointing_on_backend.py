@@ -17,7 +17,7 @@ from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 CONFIG = Seq2SeqConfig(
     source_vocabulary_size=13,
     target_vocabulary_size=13,
-    num_encoder_layers=1,
+    num_encoder_layers=2,
     num_decoder_layers=1,
     hidden_dim=6,
     intermediate_dim=11,
@@ -27,7 +27,9 @@ CONFIG = Seq2SeqConfig(
     drop_path=0.2,
     scheme="pre_ln",
     norm={"encoder": "batch_norm", "decoder": "layer_norm"},
-    attention=AttentionConfig(head_diversity={"subspaces": 0.1, "outputs": 0.2}),
+    attention=AttentionConfig(
+        head_diversity={"subspaces": 0.1, "outputs": 0.2}, value_residual=True
+    ),
     positions="t5",
 )
 
