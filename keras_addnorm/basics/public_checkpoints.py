@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keras_addnorm.basics.resources import read_resource
-from keras_addnorm.basics.suggestions import did_you_mean
+from keras_addnorm.basics.suggestions import near_names
 
 REFUSED = "refused"
 """The state of a checkpoint that is not loaded."""
@@ -82,14 +82,12 @@ def nearest(name: str) -> str:
         The sentence, with a blank before it.
 
     Example:
-        >>> nearest("helsinki-nlp/opus-mt-en-ed")
-        " Did you mean 'Helsinki-NLP/opus-mt-en-de'?"
+        >>> nearest("opus-mt-en-zhh")
+        " Did you mean 'Helsinki-NLP/opus-mt-en-zh'?"
     """
-    known = list(public_checkpoints())
+    known = public_checkpoints()
     if name in known:
         return ""
-    if "/" in name:
-        return did_you_mean([name], known)
-    by_last = {one.rpartition("/")[2]: one for one in reversed(known)}
-    found = did_you_mean([name], by_last)
-    return f" Did you mean {by_last[found.split(chr(39))[1]]!r}?" if found else ""
+    shown = {one if "/" in name else one.rpartition("/")[2]: one for one in known}
+    near = near_names(name, shown)[:1]
+    return f" Did you mean {shown[near[0]]!r}?" if near else ""

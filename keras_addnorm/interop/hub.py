@@ -49,8 +49,8 @@ def find_checkpoint(name: str | os.PathLike[str]) -> Path:
             f"There is no folder '{path}'. Expected the folder of a model, a file of weights, or "
             "the name of a model at huggingface.co, such as 'Helsinki-NLP/opus-mt-en-de'."
         )
-    hint = nearest(name)
     name = full_name(name)
+    hint = nearest(name)
     known = public_checkpoints().get(name)
     if known is not None and known.state == REFUSED:
         raise ArgumentError(

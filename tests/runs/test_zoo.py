@@ -29,7 +29,7 @@ def test_every_model_has_settings_that_its_command_takes():
         assert model.licence and model.about
         if name.startswith("addnorm-"):
             scheme = name.removeprefix("addnorm-").replace("-", "_")
-            assert model.config.model.scheme == scheme
+            assert model.config.model.overrides["scheme"] == scheme
         if model.teacher:
             own = dict(model.settings["distillation"], teacher=model.teacher)
             assert DistillationConfig.from_dict(own).teacher == model.teacher
@@ -45,7 +45,7 @@ def test_the_six_models_to_compare_differ_in_the_scheme_alone():
     six = [model for name, model in models().items() if name.startswith("addnorm-")]
     plain = [model.config.replace({"model.scheme": "pre_ln"}).to_dict() for model in six]
     assert len(six) == 6 and all(config == plain[0] for config in plain)
-    assert len({model.config.model.scheme for model in six}) == 6
+    assert len({model.config.model.overrides["scheme"] for model in six}) == 6
 
 
 def test_the_commands_are_those_of_the_card():

@@ -17,10 +17,10 @@ differ in Add & Norm alone. They know the sentences of the built-in set and no o
 trying the library, for tests and for teaching.
 
 list shows them; with --public, the public checkpoints that import knows by name. get downloads one
-into DIR/NAME, and compares it with its digest. make trains it here, or distils it, evaluates it, and
-lays down what get would have fetched, with DIR/NAME.zip, which holds the same. What was stopped or
-killed goes on with the same command. Both are run directories: translate, evaluate, inspect and
-export take them. See docs/zoo.md.
+into DIR/NAME, and compares it with its digest. make trains it here, or distils it, evaluates it,
+and lays down what get would have fetched, with DIR/NAME.zip, which holds the same. What was stopped
+or killed goes on with the same command. DIR/NAME is a run directory: translate, evaluate, inspect
+and export take it. See docs/zoo.md.
 
 examples:
   keras-addnorm zoo list

@@ -1,7 +1,7 @@
 """The archive of a model: a zip file of plain files, which is the same for the same files.
 
-Its files are stored as they are, not compressed: weights hardly become smaller, and what is unpacked
-is never larger than the archive.
+Its files are stored as they are, not compressed: weights hardly become smaller, and what is
+unpacked is never larger than the archive.
 """
 
 from __future__ import annotations

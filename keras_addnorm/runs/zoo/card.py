@@ -43,9 +43,10 @@ tags: [translation, keras]
 
 {model.about[:1].upper()}{model.about[1:]}. Of the zoo of keras-addnorm {__version__}.
 
-It translates `{config.source}` into `{config.target}`, and was trained on `{config.data}`: sentences of sixteen kinds about dates,
-prices, distances and the like, which the library generates. It knows no other sentences. It is for
-trying the library, for tests and for teaching, and of no use as a translator.
+It translates `{config.source}` into `{config.target}`, and was trained on `{config.data}`:
+sentences of sixteen kinds about dates, prices, distances and the like, which the library generates.
+It knows no other sentences. It is for trying the library, for tests and for teaching, and of no use
+as a translator.
 
 ```
 keras-addnorm translate {model.name} "Emma has to wait two hours and ten minutes."

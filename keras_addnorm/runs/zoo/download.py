@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,8 @@ def _chunks(address: str, remedy: str) -> Iterator[bytes]:
                 yield chunk
     # Errors of the network are `OSError`s, and those of the protocol are not.
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # It holds the page that the server sent instead.
         raise UserError(
             f"{address} cannot be read ({type(error).__name__}: {error}). Expected the archive of "
             f"the model, and a network. Nothing was kept. {remedy}"

@@ -22,7 +22,7 @@ from keras_addnorm.runs.zoo.archive import write_archive
 from keras_addnorm.runs.zoo.registry import ZooModel, find
 
 _MAKING = "making"
-# Of a distillation, the run reads the text that was made; the model's data are those of the teacher.
+# A student's run reads the text that was made of these.
 _OF_THE_DATA = ("data", "data_format", "split", "validation")
 
 
@@ -104,8 +104,8 @@ def _run(command: Sequence[str], folder: Path) -> None:
     status = subprocess.run(words, cwd=folder, check=False).returncode
     if status:
         raise UserError(
-            f"The command {_written(command)!r} ended with the status {status}; what it said stands "
-            "above. What it has done so far is kept, and the same command goes on from there."
+            f"The command {_written(command)!r} ended with the status {status}; what it said "
+            "stands above. What it has done so far is kept, and `zoo make` goes on from there."
         )
 
 
