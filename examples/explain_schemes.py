@@ -17,7 +17,6 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,36 +27,11 @@ from keras_addnorm.runs.explain import explain
 from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import TrainedRun, load_run
+from keras_addnorm.runs.zoo import find
 
 SCHEMES = ("post_ln", "pre_ln", "no_residual", "no_norm", "sandwich_ln", "rezero")
-# Two layers a side, narrow, and a vocabulary that knows most words whole: six of them fit.
-RECIPE: dict[str, Any] = {
-    "data": "demo/en-de",
-    "source": "en",
-    "target": "de",
-    "tokenizer": {"kind": "bpe", "vocabulary_size": 700, "joint": True},
-    "model": {
-        "preset": "tiny",
-        "num_encoder_layers": 2,
-        "num_decoder_layers": 2,
-        "hidden_dim": 32,
-        "intermediate_dim": 64,
-        "num_heads": 4,
-        "dropout": 0.0,
-        "max_length": 48,
-    },
-    "training": {
-        "epochs": 1,
-        "tokens_per_batch": 1024,
-        "bucket_lengths": [22, 48],
-        "label_smoothing": 0.0,
-        "schedule": "cosine",
-        "peak_learning_rate": 0.006,
-        "warmup_steps": 100,
-        "monitor_every": 50,
-    },
-    "evaluation": {"num_beams": 4, "length_penalty": 0.6, "max_length": 48},
-}
+# The recipe of the zoo: two layers a side, narrow.
+RECIPE = find("addnorm-post-ln").config
 SMOKE = {
     "tokenizer.vocabulary_size": 200,
     "model.num_encoder_layers": 1,
@@ -119,7 +93,7 @@ def main(arguments: argparse.Namespace) -> Path:
     """Train, write the page, and check it."""
     if arguments.remake:
         return remake(arguments.html)
-    config = RunConfig.from_dict(RECIPE)
+    config = RECIPE
     if not arguments.smoke:
         return _make(config, arguments.runs, SCHEMES, "", arguments.html)
     with tempfile.TemporaryDirectory() as runs:

@@ -37,6 +37,7 @@ Then, with your own sentence pairs in a folder (train.en, train.de, val.en, val.
   keras-addnorm explain runs/mine --html page.html
   keras-addnorm prune runs/mine
   keras-addnorm distill runs/small --teacher runs/mine --data corpus
+  keras-addnorm zoo list
 
 Every command has its own --help with examples.
 """

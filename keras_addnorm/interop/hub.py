@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.public_checkpoints import (
+    REFUSED,
+    full_name,
+    nearest,
+    public_checkpoints,
+)
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Seconds until a hub that does not answer counts as out of reach.
@@ -22,14 +29,17 @@ def find_checkpoint(name: str | os.PathLike[str]) -> Path:
 
     Args:
         name: A folder or a file; or the name of a model at https://huggingface.co, which is
-            fetched, or found among those that were fetched before.
+            fetched, or found among those that were fetched before. A checkpoint that is known
+            (`keras-addnorm zoo list --public`) may be named without its owner.
 
     Returns:
         The path.
 
     Raises:
         ImportError: If it is such a name, and `huggingface_hub` is not installed.
-        FileNotFoundError: If there is nothing of that name, or the hub cannot be reached.
+        FileNotFoundError: If there is nothing of that name, or the hub cannot be reached; a name
+            that is nearly that of a known checkpoint is told.
+        ValueError: If it is a checkpoint that is known not to load.
     """
     path = to_path(name)
     if path.exists():
@@ -39,7 +49,15 @@ def find_checkpoint(name: str | os.PathLike[str]) -> Path:
             f"There is no folder '{path}'. Expected the folder of a model, a file of weights, or "
             "the name of a model at huggingface.co, such as 'Helsinki-NLP/opus-mt-en-de'."
         )
-    purpose = f"'{name}' is no folder here. Looking it up at huggingface.co"
+    name = full_name(name)
+    hint = nearest(name)
+    known = public_checkpoints().get(name)
+    if known is not None and known.state == REFUSED:
+        raise ArgumentError(
+            f"{name!r} is not loaded: {known.why}.",
+            remedy="`keras-addnorm zoo list --public` lists others.",
+        )
+    purpose = f"'{name}' is no folder here.{hint} Looking it up at huggingface.co"
     (hub,) = require_extra("pretrained", purpose, "huggingface_hub")
     try:
         return _fetch(hub, name)
@@ -47,7 +65,7 @@ def find_checkpoint(name: str | os.PathLike[str]) -> Path:
         reason = next(iter(str(error).splitlines()), "no reason")
         raise FileNotFoundError(
             f"There is no folder '{name}', and no model of that name could be fetched from "
-            f"huggingface.co ({type(error).__name__}: {reason:.200}). Expected "
+            f"huggingface.co ({type(error).__name__}: {reason:.200}).{hint} Expected "
             "a folder, or a name such as 'Helsinki-NLP/opus-mt-en-de' and a network. Without one, "
             f"run `hf download {name} --local-dir FOLDER` on a machine that has it, copy the "
             "folder here, and pass its path."

@@ -20,6 +20,9 @@ Tensor = Any
 _WEIGHTS = {"_kernel": "kernel", "_embeddings": "embeddings"}
 """Attributes of Keras' layers: the variable that LoRA adapts, and the merged weight."""
 
+CALIBRATED = {"gptq": "is_gptq_calibrated", "awq": "is_awq_calibrated"}
+"""Modes of Keras that read data, and the attribute that says whether a layer has done so."""
+
 
 def lora_layers(model: Any) -> list[keras.layers.Layer]:
     """Return the layers of a model, or of a layer, in which LoRA is switched on."""
@@ -74,8 +77,24 @@ def quantize_layers(model: Any, policies: Mapping[str, Any]) -> None:
                 "Save the quantised model again, with the code that made it.",
                 value=name,
             )
-        # Of a layer that is built, Keras quantises the weights with it.
-        layers[name].dtype_policy = keras.dtype_policies.deserialize(policy)
+        layer, wanted = layers[name], keras.dtype_policies.deserialize(policy)
+        is_plain = layer.built and layer.quantization_mode is None
+        if wanted.quantization_mode in CALIBRATED and is_plain:
+            _make_calibrated(layer, wanted)
+        else:  # Of a layer that is built, Keras quantises the weights with it.
+            layer.dtype_policy = wanted
+
+
+def _make_calibrated(layer: keras.layers.Layer, policy: Any) -> None:
+    """Give a dense layer the weights of one that Keras has calibrated, to be loaded."""
+    groups: dict[str, Any] = {"dataset": None, "tokenizer": None, "group_size": policy.group_size}
+    if policy.quantization_mode == "gptq":
+        config = keras.quantizers.GPTQConfig(weight_bits=policy.weight_bits, **groups)
+    else:
+        config = keras.quantizers.AWQConfig(**groups)
+    layer.quantize(policy.quantization_mode, config=config)
+    del layer._kernel
+    setattr(layer, CALIBRATED[policy.quantization_mode], True)
 
 
 def _by_name(model: Any) -> dict[str, keras.layers.Layer]:

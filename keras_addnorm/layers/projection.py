@@ -12,7 +12,7 @@ from keras_addnorm import norms
 from keras_addnorm.basics.dtypes import require_dtype
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.label_logits import LabelLogits
-from keras_addnorm.layers.adapted import lora_variables, redraw
+from keras_addnorm.layers.adapted import CALIBRATED, lora_variables, redraw
 from keras_addnorm.layers.shapes import leading_sizes
 from keras_addnorm.layers.vocabulary_product import is_16_bit, label_logits, project
 
@@ -76,6 +76,8 @@ class Projection(AdaptableLayer, keras.layers.Dense):
 
     def quantized_call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Project the last axis with a quantised kernel: `(..., D)` -> `(..., units)`."""
+        if not self._is_calibrated():
+            return self.call(inputs, training=training)
         return self._flatly(super().quantized_call, ops.cast(inputs, self.compute_dtype), training)
 
     def label_logits(self, x: Tensor, labels: Tensor, chunk_size: int) -> LabelLogits:
@@ -89,10 +91,24 @@ class Projection(AdaptableLayer, keras.layers.Dense):
             chunk_size=chunk_size,
         )
 
+    def save_own_variables(self, store: Any) -> None:
+        """Save the weights; of GPTQ and AWQ with the zero points, which Keras leaves out."""
+        if self.quantization_mode not in CALIBRATED:
+            super().save_own_variables(store)
+            return
+        names = self.variable_serialization_spec[self.quantization_mode]
+        weights = (getattr(self, name) for name in names)
+        for index, weight in enumerate(one for one in weights if one is not None):
+            store[str(index)] = weight
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         own = {"takes_16_bits": True} if self.takes_16_bits else {}
         return {**super().get_config(), **own}
+
+    def _is_calibrated(self) -> bool:
+        """Tell whether the kernel is whole numbers yet; while it is not, Keras watches `call`."""
+        return bool(getattr(self, CALIBRATED.get(self.quantization_mode, ""), True))
 
     def _flatly(
         self, product: Callable[..., Tensor], inputs: Tensor, training: bool | None

@@ -20,10 +20,16 @@ from keras_addnorm.decoding.generate import generate_with
 from keras_addnorm.decoding.search import takes_search
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.adapted import chosen_layers, quantize_layers, quantized_policies
+from keras_addnorm.layers.adapted import (
+    CALIBRATED,
+    chosen_layers,
+    quantize_layers,
+    quantized_policies,
+)
 from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
+from keras_addnorm.models.calibration import quantization_structure, require_zero_points
 from keras_addnorm.models.checks import (
     check_data,
     check_inputs,
@@ -588,16 +594,21 @@ class Seq2SeqTransformer(keras.Model):
         model needs no call before. It generates, scores, saves and loads, and LoRA can tune it.
         Fold, prune and export before: `export_saved_model` has `storage="int8"`.
 
+        GPTQ and AWQ quantise the kernels of the stacks only, with calibration pairs as
+        `get_quantization_layer_structure` reads them.
+
         Args:
-            mode: `"int8"` or `"int4"`.
-            config: A `keras.quantizers.QuantizationConfig`, or `None`.
+            mode: `"int8"` or `"int4"`; `None` with a `config` that has one.
+            config: A `keras.quantizers.QuantizationConfig`, also `GPTQConfig` and `AWQConfig`, or
+                `None`.
             filters: Which layers to quantise: a regular expression of their names, a list of
                 them, a function of a layer, or `None` for all.
             **kwargs: `type_check`, as Keras takes it.
 
         Raises:
             ValueError: If the mode is unknown, the model computes in float16 alone, a layer is
-                quantised already, or a weight is NaN or infinite.
+                quantised already, a weight is NaN or infinite, or GPTQ or AWQ could not store a
+                kernel.
 
         Example:
         ```python
@@ -610,6 +621,12 @@ class Seq2SeqTransformer(keras.Model):
         """
         require_finite(self)
         is_chosen = chosen_layers("quantize", filters)
+        if (mode or getattr(config, "mode", None)) in CALIBRATED:
+            layers = [*self.encoder._flatten_layers(), *self.decoder._flatten_layers()]
+            kernels = {one for one in layers if isinstance(one, Projection) and is_chosen(one)}
+            require_zero_points(kernels, config)
+            super().quantize(mode, config=config, filters=kernels.__contains__, **kwargs)
+            return
         with old_objects_exempt():  # Keras collects garbage for each weight, a minute in all.
             super().quantize(mode, config=config, filters=is_chosen, **kwargs)
             # Keras leaves out layers that hold others.
@@ -621,6 +638,24 @@ class Seq2SeqTransformer(keras.Model):
                         NotImplementedError
                     ) as error:  # As of other layers: float8, for instance.
                         warnings.warn(str(error), stacklevel=2)
+
+    def get_quantization_layer_structure(self, mode: str | None = None) -> dict[str, Any] | None:
+        """Return what Keras runs for GPTQ and AWQ: the encoder, then the decoder.
+
+        The `dataset` of a `GPTQConfig` or `AWQConfig` is a list of arrays, one a pair, with the ids
+        of source, end, start, target and end. What Keras cuts out of it is fed pair by pair,
+        without padding.
+
+        Args:
+            mode: `"gptq"` or `"awq"`; the others need no structure.
+
+        Returns:
+            The structure, or `None`.
+
+        Raises:
+            ValueError: If targets of the model begin with the token at which texts end.
+        """
+        return quantization_structure(self) if mode in CALIBRATED else None
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, and which layers are quantised, if any are."""

@@ -8,7 +8,7 @@ from keras_addnorm import explain
 def test_the_recipe_is_small_enough_for_the_page(load_example):
     with load_example("explain_schemes") as example:
         assert set(example.SCHEMES) <= set(explain.explained_schemes())
-        assert example.RECIPE["training"]["monitor_every"] > 0
+        assert example.RECIPE.training.monitor_every > 0
 
 
 @pytest.mark.release

@@ -16,6 +16,7 @@ from keras_addnorm.runs.commands.prune import PRUNE
 from keras_addnorm.runs.commands.serve import SERVE
 from keras_addnorm.runs.commands.train import TRAIN
 from keras_addnorm.runs.commands.translate import TRANSLATE
+from keras_addnorm.runs.commands.zoo import ZOO
 
 __all__ = ["COMMANDS", "Command"]
 
@@ -33,4 +34,5 @@ COMMANDS = {
     "data": DATA,
     "prune": PRUNE,
     "distill": DISTILL,
+    "zoo": ZOO,
 }
