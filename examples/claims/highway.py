@@ -38,7 +38,9 @@ def section(lab: Lab, images: Images) -> Section:
         (scheme, depth): lab.measure(
             "gradients along a stack",
             {"scheme": scheme, "depth": depth},
-            lambda scheme=scheme, depth=depth: gradient_profile(scheme, depth, lab),
+            lambda scheme=scheme, depth=depth: gradient_profile(
+                scheme, depth, lab.scale.hidden_dim, lab.scale.seed
+            ),
         )["norms"]
         for scheme in SCHEMES
         for depth in depths
@@ -99,10 +101,10 @@ def section(lab: Lab, images: Images) -> Section:
     )
 
 
-def gradient_profile(scheme: str, depth: int, lab: Lab) -> Result:
+def gradient_profile(scheme: str, depth: int, hidden_dim: int, seed: int) -> Result:
     """The norm of the gradient at each sublayer's input, first sublayer first."""
     with _float64():
-        encoder, x, direction = _encoder(scheme, depth, lab.scale.hidden_dim, lab.scale.seed)
+        encoder, x, direction = _encoder(scheme, depth, hidden_dim, seed)
         found = loss_gradients(encoder, x, direction, _along)
     return {"norms": [float(np.linalg.norm(gradient)) for gradient in found.residuals.values()]}
 

@@ -38,6 +38,8 @@ class Scale:
     depths: tuple[int, ...] = (2, 6, 12, 18, 24)
     copy_layers: tuple[int, ...] = (1, 2, 4, 8)
     batch_sizes: tuple[int, ...] = (1, 2, 4, 16, 64)
+    seeds: tuple[int, ...] = (1, 2, 3)
+    hundreds: tuple[int, ...] = (100, 200)
 
     @property
     def middle_depth(self) -> int:
@@ -46,7 +48,7 @@ class Scale:
 
     def of_a_run(self) -> dict[str, int]:
         """What one run depends on."""
-        grids = ("depths", "copy_layers", "batch_sizes")
+        grids = ("depths", "copy_layers", "batch_sizes", "seeds", "hundreds")
         fields = dataclasses.asdict(self).items()
         return {name: value for name, value in fields if name not in grids}
 
@@ -62,6 +64,8 @@ QUICK = Scale(
     depths=(2, 4),
     copy_layers=(1, 2),
     batch_sizes=(1, 4),
+    seeds=(1, 2),
+    hundreds=(6,),
 )
 
 
@@ -79,7 +83,8 @@ class Training:
 
     `layers` counts those of encoder and decoder together, half of them each. The rate rises
     linearly over `warmup_steps` and then stays. Another initialisation than Glorot's multiplies
-    all first kernels of the two stacks, so that DeepNorm's gain, for example, stays.
+    all first kernels of the two stacks, so that DeepNorm's gain, for example, stays. A `seed` other
+    than the scale's draws other first weights and another order of the sentences.
     """
 
     scheme: str
@@ -90,6 +95,7 @@ class Training:
     norm: Any = "layer_norm"
     batch_size: int | None = None
     sorted_by_length: bool = False
+    seed: int | None = None
 
     def config(self, scale: Scale) -> Seq2SeqConfig:
         """The model's shape."""
@@ -135,12 +141,9 @@ class Lab:
         """Look at each sublayer of a model: before training, or after it, with its losses."""
 
         def look() -> Result:
-            curve: Result = {}
-            if trained:
-                curve = self._train(training)
-            else:
-                self._ready_model(training)
-            return {**curve, **self._trainable_model.profile(self._batches(training)[0])}
+            curve = self._train(training) if trained else {}
+            model = self.trained_model if trained else self.ready(training)
+            return {**curve, **model.profile(self.batches(training)[0])}
 
         name = "profile after training" if trained else "profile before training"
         key = dataclasses.asdict(training)
@@ -161,19 +164,24 @@ class Lab:
 
     def fresh_model(self, training: Training) -> TrainableModel:
         """A new model with the first weights of the seed."""
-        keras.utils.set_random_seed(self.scale.seed)
-        return TrainableModel(Seq2SeqTransformer(training.config(self.scale)))
+        return TrainableModel(training.config(self.scale), self.scale.seed)
 
     @property
-    def _trainable_model(self) -> TrainableModel:
+    def trained_model(self) -> TrainableModel:
+        """The model of the last training."""
         assert self._trainable is not None
         return self._trainable[1]
 
-    def _batches(self, training: Training) -> list[Batch]:
+    def batches(self, training: Training) -> list[Batch]:
+        """The batches of a training, in order."""
         size = training.batch_size or self.scale.batch_size
-        return self.task.train.batches(size, training.sorted_by_length, self.scale.seed)
+        sentences = self.task.train
+        if training.seed is not None:
+            sentences = sentences.shuffled(training.seed)
+        return sentences.batches(size, training.sorted_by_length, self.scale.seed)
 
-    def _ready_model(self, training: Training) -> None:
+    def ready(self, training: Training) -> TrainableModel:
+        """The model of a training at its first weights."""
         config = training.config(self.scale)
         if self._trainable is None or self._trainable[0] != config:
             # The compiled step of a deep model is large: let the old one go first.
@@ -181,15 +189,14 @@ class Lab:
             keras.backend.clear_session()
             gc.collect()
             self._trainable = (config, self.fresh_model(training))
-        self._trainable_model.start_again(training.initialization)
+        model = self._trainable[1]
+        model.start_again(training.initialization, training.seed or self.scale.seed)
+        return model
 
     def _train(self, training: Training) -> Result:
-        self._ready_model(training)
-        curve = self._trainable_model.train(
-            self._batches(training), training.rates(self.scale.steps)
-        )
-        held_out = self.task.held_out.batches(self.scale.batch_size)
-        return {**curve, **self._trainable_model.test(held_out)}
+        model = self.ready(training)
+        curve = model.train(self.batches(training), training.rates(self.scale.steps))
+        return {**curve, **model.test(self.task.held_out.batches(self.scale.batch_size))}
 
 
 class TrainableModel:
@@ -198,22 +205,33 @@ class TrainableModel:
     Compiling a deep model takes longer than training it for a few hundred small steps.
     """
 
-    def __init__(self, model: keras.Model) -> None:
-        self.model = model
+    def __init__(self, config: Seq2SeqConfig, seed: int) -> None:
+        self.config = config
+        self.model = self._new_model(seed)
         self.optimizer = keras.optimizers.Adam(0.001, beta_2=0.98, epsilon=1e-9)
-        model.compile(
+        self.model.compile(
             optimizer=self.optimizer, loss=MaskedSparseCategoricalCrossentropy(), jit_compile=True
         )
-        self._initial = model.get_weights()
+        self._initial = {seed: self.model.get_weights()}
 
-    def start_again(self, initialization: str = "glorot") -> None:
-        """Put back the initial weights, with kernels of another size, and forget all moments."""
+    def _new_model(self, seed: int) -> keras.Model:
+        keras.utils.set_random_seed(seed)
+        return Seq2SeqTransformer(self.config)
+
+    def start_again(self, initialization: str = "glorot", seed: int | None = None) -> None:
+        """Put back the initial weights, with kernels of another size, and forget all moments.
+
+        Another seed than that of the last start takes the weights of a new model.
+        """
+        if seed is not None and seed not in self._initial:
+            self._initial = {seed: self._new_model(seed).get_weights()}
+        (initial,) = self._initial.values()
         std = INITIALIZATIONS[initialization]
         weights = [
             weight * (std(*weight.shape) / INITIALIZATIONS["glorot"](*weight.shape))
             if variable.path.endswith("/kernel")
             else weight
-            for variable, weight in zip(self.model.weights, self._initial, strict=True)
+            for variable, weight in zip(self.model.weights, initial, strict=True)
         ]
         self.model.set_weights(weights)
         for variable in self.optimizer.variables:
@@ -306,6 +324,11 @@ class Sentences:
             ({"source": self.source[rows], "target": self.target[rows]}, self.labels[rows])
             for rows in groups
         ]
+
+    def shuffled(self, seed: int) -> Sentences:
+        """The same sentences in another order."""
+        order = np.random.default_rng(seed).permutation(len(self.labels))
+        return Sentences(self.source[order], self.target[order], self.labels[order])
 
     def floor(self) -> float:
         """The entropy of the target tokens' frequencies: a loss, in nats."""

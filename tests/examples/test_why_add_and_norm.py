@@ -124,9 +124,7 @@ def test_initial_kernels_have_the_size_of_their_name():
     config = lab.Training("deep_norm", 2).config(
         dataclasses.replace(lab.QUICK, hidden_dim=40, vocabulary_size=31)
     )
-    from keras_addnorm.models import Seq2SeqTransformer
-
-    trainable = lab.TrainableModel(Seq2SeqTransformer(config))
+    trainable = lab.TrainableModel(config, 1)
     layer = trainable.model.encoder.layers[0]
     query, output = layer.self_attention.query_projection, layer.feed_forward.output_projection
     beta = layer.feed_forward_add_norm.init_gain

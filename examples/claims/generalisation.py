@@ -1,0 +1,161 @@
+"""Claim 12: a norm regularises, and the model does better on unseen data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from claims.drawing import picture, style
+from claims.images import Images
+from claims.lab import Lab, Result, Sentences, Training
+from claims.page import Section, Verdict, number, table
+from claims.seeds import apart, spread
+
+NORMS = ("none", "layer_norm", "rms_norm")
+STYLES = {"none": "no_norm", "layer_norm": "layer_norm", "rms_norm": "deep_norm"}
+DEPTH, PAIRS, PASSES, EVERY = 2, 256, 25, 16
+WANTED = (2.0, 1.0, 0.5, 0.25)  # training losses
+FORMULA = r"""
+A lower held-out loss alone may only mean that a model has trained faster. So held-out losses
+$L_\mathrm{held}(t)$ are compared at equal *training* losses: where $L_\mathrm{train}(t)$ first
+falls to a value, in a straight line between two looks.
+"""
+
+
+def section(lab: Lab, images: Images) -> Section:
+    """Train on few sentences for many passes; both losses along the way."""
+    found = {
+        norm: [
+            lab.measure(
+                "both losses along a training",
+                dataclasses.asdict(one) | {"pairs": PAIRS, "passes": PASSES},
+                lambda one=one: both_losses(lab, one),
+            )
+            for one in (Training("pre_ln", DEPTH, norm=norm, seed=seed) for seed in lab.scale.seeds)
+        ]
+        for norm in NORMS
+    }
+    path = images.path("generalisation")
+    with picture(path) as axis:
+        for norm in NORMS:
+            look = {**style(STYLES[norm]), "label": norm, "markevery": 4}
+            for index, one in enumerate(found[norm]):
+                axis.plot(one["training"], one["held_out"], **look)
+                look |= {"label": None, "alpha": 0.6} if not index else {}
+        axis.set(
+            xlabel="training loss, falling to the right",
+            ylabel="held-out loss at that moment",
+            xscale="log",
+        )
+        axis.invert_xaxis()
+        axis.legend()
+    held_out = {
+        (norm, wanted): [at_training_loss(one, wanted) for one in found[norm]]
+        for norm in NORMS
+        for wanted in WANTED
+    }
+    best = {norm: [min(one["held_out"]) for one in found[norm]] for norm in NORMS}
+    rows = [
+        [f"`{n}`", *(_cell(held_out[n, wanted]) for wanted in WANTED), spread(best[n])]
+        for n in NORMS
+    ]
+    reached = [w for w in WANTED if all(np.isfinite(held_out[n, w]).all() for n in NORMS)]
+    better = {
+        norm: [wanted for wanted in reached if apart(held_out[norm, wanted], held_out["none", wanted])]
+        for norm in NORMS
+    }
+    worse = {
+        norm: [wanted for wanted in reached if apart(held_out["none", wanted], held_out[norm, wanted])]
+        for norm in NORMS
+    }
+
+    def said(norm: str) -> str:
+        return (
+            f"`{norm}` is below `none` in all seeds at {_values(better[norm])}, and above it at "
+            f"{_values(worse[norm])}"
+        )
+
+    return Section(
+        title="The norm regularises: better on unseen data",
+        claim="A norm acts as a regulariser, so that the model does better on sentences that it "
+        "has not seen.",
+        formula=FORMULA,
+        experiment=f"Pre-LN of depth {DEPTH} with LayerNorm, RMSNorm and no norm, "
+        f"{len(lab.scale.seeds)} seeds. {_pairs(lab)} sentence pairs, {PASSES} times, so that there "
+        "is something to overfit; rates as in claim 1. Both losses are those of inference, over all "
+        "training sentences and 200 held-out ones. Cells: the mean of the seeds, and the smallest "
+        "and largest.",
+        findings=[
+            images.markdown(path, "Held-out loss against training loss, one line a seed"),
+            table(
+                [
+                    "held-out loss at a training loss of",
+                    *(f"{wanted}" for wanted in WANTED),
+                    "the lowest of the training",
+                ],
+                rows,
+            ),
+        ],
+        verdict=Verdict.of(
+            *(
+                bool(reached) and better[norm] == reached
+                for norm in ("layer_norm", "rms_norm")
+            )
+        ),
+        because="At equal training loss, "
+        + "; ".join(said(norm) for norm in ("layer_norm", "rms_norm"))
+        + ". The lowest held-out losses of whole trainings are "
+        + ", ".join(f"{number(float(np.mean(best[n])))} with `{n}`" for n in NORMS)
+        + ".",
+    )
+
+
+def at_training_loss(one: Result, wanted: float) -> float:
+    """The held-out loss where the training loss first falls to `wanted`; infinite if never."""
+    training, held_out = np.array(one["training"]), np.array(one["held_out"])
+    below = np.flatnonzero(training <= wanted)
+    if not len(below):
+        return math.inf
+    after = below[0]
+    if after == 0:
+        return float(held_out[0])
+    share = (training[after - 1] - wanted) / (training[after - 1] - training[after])
+    return float(held_out[after - 1] + share * (held_out[after] - held_out[after - 1]))
+
+
+def both_losses(lab: Lab, training: Training) -> Result:
+    """Losses of seen and unseen sentences, every few updates."""
+    model, seed = lab.ready(training), training.seed or lab.scale.seed
+    few = lab.task.train
+    few = Sentences(*(each[:PAIRS] for each in (few.source, few.target, few.labels)))
+    size = lab.scale.batch_size
+    batches = [
+        batch for turn in range(PASSES) for batch in few.shuffled(100 * seed + turn).batches(size)
+    ]
+    batches = batches if lab.scale.steps > EVERY else batches[: 2 * EVERY]
+    rates = training.rates(len(batches))
+    seen, unseen = few.batches(size), lab.task.held_out.batches(size)
+    found: Result = {"updates": [], "training": [], "held_out": [], "seconds": 0.0}
+    for start in range(0, len(batches) + 1, EVERY):
+        found["updates"].append(start)
+        for name, judged in (("training", seen), ("held_out", unseen)):
+            losses = [float(model.model.test_on_batch(*batch)) for batch in judged]
+            found[name].append(float(np.mean(losses)))
+        end = min(start + EVERY, len(batches))
+        if start < end:
+            found["seconds"] += model.train(batches[start:end], rates[start:end])["seconds"]
+    return found
+
+
+def _pairs(lab: Lab) -> int:
+    return min(PAIRS, lab.scale.pairs)
+
+
+def _cell(values: list[float]) -> str:
+    return spread(values) if np.isfinite(values).all() else "not reached by all"
+
+
+def _values(wanted: list[float]) -> str:
+    return ", ".join(f"{each:g}" for each in wanted) or "none of these losses"

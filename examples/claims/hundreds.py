@@ -1,0 +1,92 @@
+"""Claim 13: with Add & Norm, gradients reach the first of hundreds of layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from claims.drawing import picture, style
+from claims.highway import gradient_profile
+from claims.images import Images
+from claims.lab import Lab
+from claims.page import Section, Verdict, number, table
+from claims.seeds import spread
+
+SCHEMES = ("plain", "no_norm", "post_ln", "pre_ln", "deep_norm")
+OPEN = ("pre_ln", "deep_norm")  # said to be fit for such depths
+FORMULA = r"""
+With $\partial F_\ell / \partial x_\ell = J_\ell$, the gradient at the first of $n$ sublayers is that
+behind the last, times $\prod_\ell J_\ell$ without the skip, and $\prod_\ell (1 + J_\ell)$ with it.
+Neither product need stay of the size of 1 when $n$ is in the hundreds. DeepNorm,
+$\mathrm{LN}(\alpha x + F(x))$ with $\alpha = (2 n_\mathrm{layers})^{1/4}$ and smaller first kernels,
+makes $J_\ell$ small beside the skip, the more so the deeper the stack is.
+"""
+
+
+def section(lab: Lab, images: Images) -> Section:
+    """The gradient at every sublayer of very deep encoders at their first weights."""
+    depths, seeds = lab.scale.hundreds, lab.scale.seeds
+    norms = {
+        (scheme, depth): [
+            np.array(
+                lab.measure(
+                    "gradients along hundreds of layers",
+                    {"scheme": scheme, "depth": depth, "seed": seed},
+                    lambda scheme=scheme, depth=depth, seed=seed: gradient_profile(
+                        scheme, depth, lab.scale.hidden_dim, seed
+                    ),
+                )["norms"]
+            )
+            for seed in seeds
+        ]
+        for depth in depths
+        for scheme in SCHEMES
+    }
+    deep = depths[-1]
+    path = images.path("hundreds")
+    with picture(path, panels=len(depths), width=4.8 * len(depths)) as axes:
+        for axis, depth in zip([axes] if len(depths) == 1 else axes, depths, strict=True):
+            for scheme in SCHEMES:
+                curves = np.log10([each / each[-1] for each in norms[scheme, depth]])
+                line = {**style(scheme), "markevery": depth // 4}
+                axis.plot(np.maximum(curves.mean(0), -60), **line)
+            axis.set(
+                xlabel=f"sublayer, in order (encoder of {depth} layers)",
+                ylabel="log₁₀ ‖∂L/∂x‖, relative to the last sublayer's",
+            )
+            axis.legend(fontsize=8)
+    ratio = {key: [each[0] / each[-1] for each in curves] for key, curves in norms.items()}
+    rows = [
+        [f"`{scheme}`", *(spread(ratio[scheme, depth]) for depth in depths)] for scheme in SCHEMES
+    ]
+
+    def reaches(scheme: str) -> bool:
+        """Within a factor of 100 of the last sublayer's in all seeds."""
+        return all(1e-2 < value < 1e2 for value in ratio[scheme, deep])
+
+    reached = [name for name in SCHEMES if reaches(name)]
+    return Section(
+        title="Hundreds of layers still get gradients",
+        claim="With the skip, a gradient reaches the first of hundreds of layers; without it, none "
+        "does.",
+        formula=FORMULA,
+        experiment=f"As in claim 2, encoders of {' and '.join(map(str, depths))} layers, which is "
+        f"{' and '.join(str(2 * depth) for depth in depths)} sublayers, at their first weights and "
+        f"in float64, {len(seeds)} seeds. The table holds ‖∂L/∂x‖ at the first sublayer over that "
+        "at the last: the mean of the seeds, and the smallest and largest.",
+        findings=[
+            images.markdown(path, "Gradient norm at each sublayer of very deep encoders"),
+            table(["first / last, encoder layers", *map(str, depths)], rows),
+        ],
+        verdict=Verdict.of(
+            all(value < 1e-6 for value in ratio["plain", deep]),
+            *(reaches(name) for name in ("no_norm", "post_ln", *OPEN)),
+        ),
+        because=f"At {deep} layers, the gradient of the first sublayer is within a factor of 100 of "
+        "the last one's, in all seeds, with "
+        + (", ".join(f"`{name}`" for name in reached) or "none")
+        + f". `plain` keeps {number(float(np.mean(ratio['plain', deep])))} of it. The skip "
+        "alone is not what does it: with `no_norm` the gradient is "
+        f"{number(float(np.mean(ratio['no_norm', deep])))} times as large at the first sublayer as "
+        "at the last, and with `post_ln`, whose norm stands on the skip, it is "
+        f"{number(float(np.mean(ratio['post_ln', deep])))} times.",
+    )
