@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.integrity import DamagedFileError
 
 # What is computed for all sentences is computed for so many at a time.
@@ -242,7 +243,7 @@ def _mapped(path: Path) -> np.ndarray:
 
 def _has_data(path: Path) -> bool:
     """Whether there is something behind the header: nothing cannot be mapped."""
-    with path.open("rb") as file:
+    with to_file(path).open("rb") as file:
         version = np.lib.format.read_magic(file)
         if version != (1, 0):
             raise ValueError(f"{path.name} is of version {version} of NumPy's format, not 1.0")

@@ -14,7 +14,7 @@ from typing import Any
 
 from keras_addnorm import __version__
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import is_whole, to_file
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data import LineReport, TokenizerPair
@@ -127,7 +127,7 @@ def _write(
 
 def _read(folder: Path) -> tuple[dict[str, Any], TrainingIds]:
     """What the ids were made of, and the ids; a `ValueError` says that they are damaged."""
-    contents = parse_json((folder / _CONTENTS).read_bytes())
+    contents = parse_json(to_file(folder / _CONTENTS).read_bytes())
     try:
         lines = [_line_report(one) for one in contents["lines"]]
         made_of, faults = dict(contents["made_of"]), dict(contents["faults"])

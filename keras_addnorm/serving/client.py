@@ -14,7 +14,7 @@ from keras_addnorm.basics.argument_checks import is_number, is_whole
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import encodable_text
 from keras_addnorm.basics.translation import Translation
-from keras_addnorm.serving.errors import ServingError, VersionStatus
+from keras_addnorm.serving.errors import ServingError, VersionStatus, understood
 
 _T = TypeVar("_T")
 
@@ -131,10 +131,14 @@ class Client:
         if not languages and self._needs_nfkc(texts):
             texts = [Tokenizer.normalize(text) for text in texts]
         found = self.predict("serving_default", texts=texts, **languages)
-        return [
-            Translation(text, float(score))
-            for text, score in zip(found["translations"], found["scores"], strict=True)
-        ]
+        with understood():
+            translations = [
+                Translation(str(text), float(score))
+                for text, score in zip(found["translations"], found["scores"], strict=True)
+            ]
+            if len(translations) != len(texts):
+                raise ValueError(f"{len(translations):,} translations of {len(texts):,} texts")
+        return translations
 
     def _needs_nfkc(self, texts: list[str]) -> bool:
         """Whether the texts have to be brought into form NFKC, as for exports that cannot do it."""

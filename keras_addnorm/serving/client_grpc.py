@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,17 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_addnorm.serving.errors import CODES, ServingError, VersionStatus
+from keras_addnorm.serving.errors import (
+    CODES,
+    LARGEST_ANSWER,
+    ServingError,
+    VersionStatus,
+    understood,
+)
 
 _CODE_NAMES = {0: "OK"} | {number: name for name, (number, _) in CODES.items()}
 _BYTES_SUFFIX = "_bytes"
+_ANY_SIZE = 1 << 20
 
 
 class GrpcTransport:
@@ -32,7 +40,7 @@ class GrpcTransport:
     """
 
     def __init__(self, target: str, model: str, version: int | None) -> None:
-        options = [("grpc.max_receive_message_length", -1)]
+        options = [("grpc.max_receive_message_length", LARGEST_ANSWER)]
         self._channel = grpc.insecure_channel(target, options)
         self._prediction = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._model = model_service_pb2_grpc.ModelServiceStub(self._channel)
@@ -49,7 +57,8 @@ class GrpcTransport:
         for name, array in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
         answer = _call(self._prediction.Predict, request, timeout)
-        return {name: _to_array(name, tensor) for name, tensor in answer.outputs.items()}
+        with understood():
+            return {name: _to_array(name, tensor) for name, tensor in answer.outputs.items()}
 
     def status(self, timeout: float) -> list[VersionStatus]:
         """Tells how the versions fare."""
@@ -78,6 +87,10 @@ def _call(method: Callable[..., Any], request: Any, timeout: float) -> Any:
 
 
 def _to_array(name: str, tensor: Any) -> np.ndarray:
+    # The last value of a list stands for all that are left, however many a shape says.
+    size = math.prod(dim.size for dim in tensor.tensor_shape.dim)
+    if not 0 <= size <= max(_ANY_SIZE, 8 * tensor.ByteSize()):
+        raise ValueError(f"'{name}' would have {size:,} numbers")
     array = np.asarray(tf.make_ndarray(tensor))
     if array.dtype != object or name.endswith(_BYTES_SUFFIX):
         return array

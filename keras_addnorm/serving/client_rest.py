@@ -14,7 +14,13 @@ import numpy as np
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import parse_json
-from keras_addnorm.serving.errors import CODES, ServingError, VersionStatus
+from keras_addnorm.serving.errors import (
+    CODES,
+    LARGEST_ANSWER,
+    ServingError,
+    VersionStatus,
+    understood,
+)
 
 # Several codes share a status: this is the one that a server of models means by it.
 _CODE_OF = {status: code for code, (_, status) in reversed(CODES.items())} | {
@@ -75,27 +81,30 @@ class RestTransport:
             "inputs": {name: _plain(array.tolist()) for name, array in inputs.items()},
         }
         left = max(end - time.monotonic(), 1e-3)
-        outputs = self._ask("POST", f"{self._path}:predict", left, body)["outputs"]
-        if len(dtypes) == 1:  # a single output comes without its name
-            (name,) = dtypes
-            outputs = {name: outputs}
-        return {
-            name: np.array(_without_base64(value), dtypes.get(name))
-            for name, value in outputs.items()
-        }
+        answer = self._ask("POST", f"{self._path}:predict", left, body)
+        with understood():
+            outputs = answer["outputs"]
+            if len(dtypes) == 1:  # a single output comes without its name
+                (name,) = dtypes
+                outputs = {name: outputs}
+            return {
+                name: np.array(_without_base64(value), dtypes.get(name))
+                for name, value in outputs.items()
+            }
 
     def status(self, timeout: float) -> list[VersionStatus]:
         """Tells how the versions fare."""
         answer = self._ask("GET", self._path, timeout)
-        return [
-            VersionStatus(
-                int(entry["version"]),
-                entry["state"],
-                entry["status"]["error_code"],
-                entry["status"]["error_message"],
-            )
-            for entry in answer["model_version_status"]
-        ]
+        with understood():
+            return [
+                VersionStatus(
+                    int(entry["version"]),
+                    entry["state"],
+                    entry["status"]["error_code"],
+                    entry["status"]["error_message"],
+                )
+                for entry in answer["model_version_status"]
+            ]
 
     def close(self) -> None:
         """Ends the connections."""
@@ -106,11 +115,12 @@ class RestTransport:
         """JSON does not say which numbers are float32; the model's metadata does."""
         if signature not in self._dtypes:
             answer = self._ask("GET", f"{self._path}/metadata", timeout)
-            definitions = answer["metadata"]["signature_def"]["signature_def"]
-            self._dtypes = {
-                key: {name: _DTYPES.get(info["dtype"]) for name, info in entry["outputs"].items()}
-                for key, entry in definitions.items()
-            }
+            with understood():
+                definitions = answer["metadata"]["signature_def"]["signature_def"]
+                self._dtypes = {
+                    key: {name: _DTYPES.get(one["dtype"]) for name, one in entry["outputs"].items()}
+                    for key, entry in definitions.items()
+                }
         return self._dtypes.get(signature, {})
 
     def _ask(self, method: str, path: str, timeout: float, body: Any = None) -> Any:
@@ -132,10 +142,11 @@ class RestTransport:
         self, method: str, path: str, timeout: float, content: bytes | None
     ) -> tuple[int, bytes]:
         connection = self._connection(timeout)
+        end = time.monotonic() + timeout
         try:
             connection.request(method, path, content, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            answer = response.status, response.read()
+            answer = response.status, _read(response, end)
         except BaseException as error:
             connection.close()
             if isinstance(error, TimeoutError):
@@ -160,6 +171,19 @@ class RestTransport:
         if connection.sock is not None:
             connection.sock.settimeout(timeout)
         return connection
+
+
+def _read(response: http.client.HTTPResponse, end: float) -> bytes:
+    """All of an answer; one without an end, or that comes drop by drop, is given up."""
+    content = bytearray()
+    while some := response.read1(1 << 16):
+        content += some
+        if len(content) > LARGEST_ANSWER:
+            raise ServingError("INTERNAL", f"The answer has more than {LARGEST_ANSWER:,} bytes.")
+        if time.monotonic() > end:
+            raise TimeoutError
+    response.close()  # The next request uses the connection.
+    return bytes(content)
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from keras_addnorm.basics.errors import shown
 
 # The canonical status codes: what gRPC counts them as, and what TensorFlow Serving answers over
 # HTTP.
@@ -47,10 +51,31 @@ class ServingError(RuntimeError):
         self.code = code
         self.message = message
 
+    def __str__(self) -> str:
+        # What a server says is shown to users of its clients.
+        return shown(super().__str__())
+
     @property
     def http_status(self) -> int:
         """The status that TensorFlow Serving answers with over HTTP."""
         return CODES[self.code][1]
+
+
+LARGEST_ANSWER = 256 << 20
+"""So many bytes a client reads of an answer."""
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Lets an answer be read in the block; one that no server of models gives is refused."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ServingError(
+            "INTERNAL",
+            f"The answer is not that of a server of translation models ({type(error).__name__}: "
+            f"{error}). Look at the address and at the model's name.",
+        ) from error
 
 
 class VersionStatus(NamedTuple):

@@ -209,6 +209,9 @@ class Scripted:
                 self.end_headers()
                 self.wfile.write(body)
 
+            def do_POST(self):
+                self.do_GET()
+
             def log_message(self, *arguments):
                 pass
 
@@ -279,6 +282,103 @@ def test_tries_end(pauses):
 def test_an_answer_of_another_kind_of_server(status, body, words):
     with Scripted((status, body)) as scripted, pytest.raises(ServingError, match=words):
         Client(scripted.url, model="m").status()
+
+
+NO_SERVER_OF_MODELS = "The answer is not that of a server of translation models"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [None, 3, [3], [{}], [{"version": "x"}], [{"version": 1, "state": "AVAILABLE", "status": 3}]],
+)
+def test_a_status_that_is_none(status):
+    body = json.dumps({"model_version_status": status}).encode()
+    with Scripted((200, body)) as scripted, pytest.raises(ServingError, match=NO_SERVER_OF_MODELS):
+        Client(scripted.url, model="m").status()
+
+
+METADATA = {
+    "metadata": {
+        "signature_def": {
+            "signature_def": {
+                "serving_default": {
+                    "outputs": {
+                        "translations": {"dtype": "DT_STRING"},
+                        "scores": {"dtype": "DT_FLOAT"},
+                    }
+                }
+            }
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "answer"),
+    [
+        ({"metadata": [1]}, {}),
+        ({"metadata": {"signature_def": {"signature_def": {"a": 3}}}}, {}),
+        (METADATA, {"inputs": 3}),
+        (METADATA, {"outputs": 3}),
+        (METADATA, {"outputs": {"scores": [1.0]}}),
+        (METADATA, {"outputs": {"translations": ["a"], "scores": ["b"]}}),
+        (METADATA, {"outputs": {"translations": ["a"], "scores": [1.0, 2.0]}}),
+        (METADATA, {"outputs": {"translations": ["a", "b"], "scores": [1.0, 2.0]}}),
+        (METADATA, {"outputs": {"translations": [{"b64": 3}], "scores": [1.0]}}),
+    ],
+)
+def test_a_prediction_that_is_none(metadata, answer):
+    bodies = [(200, json.dumps(one).encode()) for one in (metadata, answer)]
+    with Scripted(*bodies) as scripted, pytest.raises(ServingError, match=NO_SERVER_OF_MODELS):
+        Client(scripted.url, model="m", retries=0).translate(["a"])
+
+
+def test_what_a_server_says_is_shown_escaped_and_not_at_any_length():
+    body = json.dumps({"error": "\x1b[2J" + "x" * 10**6}).encode()
+    with Scripted((400, body)) as scripted, pytest.raises(ServingError) as error:
+        Client(scripted.url, model="m").status()
+    assert len(str(error.value)) < 2100 and "\x1b" not in str(error.value)
+
+
+def test_an_answer_without_an_end_is_given_up(monkeypatch):
+    monkeypatch.setattr("keras_addnorm.serving.client_rest.LARGEST_ANSWER", 10**5)
+    with (
+        Scripted((200, b" " * 10**6)) as scripted,
+        pytest.raises(ServingError, match="INTERNAL: The answer has more than 100,000"),
+    ):
+        Client(scripted.url, model="m").status()
+
+
+def test_an_answer_that_comes_drop_by_drop_is_given_up():
+    with Scripted() as scripted:
+        handler = scripted._server.RequestHandlerClass
+
+        def drip(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            for _ in range(50):
+                self.wfile.write(b" ")
+                self.wfile.flush()
+                time.sleep(0.02)
+
+        handler.do_GET = drip
+        with pytest.raises(ServingError, match="No answer from"):
+            Client(scripted.url, model="m", timeout=0.2, retries=0).status()
+
+
+def test_a_tensor_whose_shape_has_no_end_is_refused():
+    from tensorflow.core.framework import tensor_pb2
+
+    from keras_addnorm.serving.client_grpc import _to_array
+
+    tensor = tensor_pb2.TensorProto(dtype=1, float_val=[1.0])
+    tensor.tensor_shape.dim.add(size=3)
+    assert _to_array("y", tensor).tolist() == [1.0] * 3
+    for size in (10**12, -1):
+        tensor.tensor_shape.dim[0].size = size
+        with pytest.raises(ValueError, match="would have"):
+            _to_array("y", tensor)
 
 
 def test_metadata_and_prediction_share_the_time(monkeypatch):
