@@ -274,6 +274,7 @@ def _attention(weights: _Arrays, layer: Any, name: str) -> dict[str, Any]:
         "sink": _number(weights, layer, config.sink, None, "sink_logits", name),
         "soft_cap": config.soft_cap,
         "window": config.window,
+        "value_residual": config.value_residual,
         **projections,
         "query_norm": _norm(weights, getattr(layer, "query_norm", None), f"{name}/query_norm"),
         "key_norm": _norm(weights, getattr(layer, "key_norm", None), f"{name}/key_norm"),

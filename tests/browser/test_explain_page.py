@@ -42,6 +42,7 @@ CHOICES = [
     },
     {"share_embeddings": True, "source_vocabulary_size": 11, "positions": "learned"},
     {"activation": "silu", "attention": {"scale": 0.5, "sink": 0.25}},
+    {"num_encoder_layers": 2, "attention": {"num_key_value_heads": 2, "value_residual": True}},
 ]
 SCHEMES = [*explained_schemes(), {"name": "hybrid_norm", "first_layer_pre_ln": True}]
 IDS = [4, 9, 5, 6, 10, 2], [1, 5, 10, 4, 7]

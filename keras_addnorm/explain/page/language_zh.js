@@ -20,6 +20,8 @@ LANGUAGES.zh = {
     "The scheme": "方案",
     "A scheme says where add and norm stand around a sublayer. x goes in, F is the sublayer (an attention or a feed-forward), LN is a layer norm, y comes out. Each card is a model with another scheme, and what it makes of the sentence; choose one, and all figures follow.":
       "方案规定相加与归一化放在子层周围的什么位置。x 是输入，F 是子层（注意力或前馈网络），LN 是层归一化，y 是输出。每张卡片是一个采用不同方案的模型，以及它对这个句子的翻译；选中一张，下面所有的图都随之改变。",
+    "Not drawn here: schemes of several streams or with a memory of depth, and Deep Delta, which has no fixed steps: how far x moves along F(x) is computed anew at each position.":
+      "这里不画：有多条流的方案、记住各层深度的方案，以及 Deep Delta：它没有固定的步骤，x 沿 F(x) 移动多远，在每个位置上都要重新计算。",
     "The validation loss was measured on texts that they had not learned from: less is better.":
       "验证损失是在训练中没有见过的文本上测得的，越小越好。",
     "Words become vectors": "词变成向量",

@@ -20,9 +20,10 @@ class Model {
   encode(ids) {
     const trace = new Trace(this.encoder.stack);
     const x = ids.map((id, position) => trace.embed(embed(this.encoder.embedding, id, position)));
+    const first = { values: null };
     const memory = runStack(this.encoder.stack, x, trace, (described, h) => {
       const keys = h.map((row) => keyOf(described, row));
-      const values = h.map((row) => valueOf(described, row));
+      const values = withFirst(described, first, h.map((row) => valueOf(described, row)));
       return h.map((row, position) => attend(described, row, keys, values, { position }));
     });
     return { memory, trace };
@@ -69,11 +70,12 @@ class Decoder {
     const position = this.length;
     const embedded = embed(decoder.embedding, id, position);
     const x = [this.trace ? this.trace.embed(embedded) : embedded.sum];
+    const first = { values: null };
     const rows = runStack(decoder.stack, x, this.trace, (described, [h], { name, kind }) => {
       const past = this.past.get(name);
       if (kind === "cross_attention") return [attend(described, h, past.keys, past.values, {})];
       const keys = [...past.keys, keyOf(described, h)];
-      const values = [...past.values, valueOf(described, h)];
+      const values = [...past.values, ...withFirst(described, first, [valueOf(described, h)])];
       this.past.set(name, { keys, values });
       return [attend(described, h, keys, values, { position })];
     });
@@ -225,6 +227,15 @@ function keyOf(described, row) {
 function valueOf(described, row) {
   const { value, num_groups: groups, head_dim: width, value_norm: norm } = described;
   return inHeads(project(row, value.kernel, value.bias), groups, width, norm);
+}
+
+// With a value residual, the means of the values and those of the first layer of the stack, which
+// the first layer leaves in `first`.
+function withFirst(described, first, values) {
+  if (!described.value_residual) return values;
+  if (!first.values) return (first.values = values);
+  const mean = (ours, theirs) => ours.map((value, i) => (value + theirs[i]) / 2);
+  return values.map((heads, row) => heads.map((head, g) => mean(head, first.values[row][g])));
 }
 
 // One query's attention in each head: softmax(q k / sqrt(K)) v. Without a position it looks at a
