@@ -212,6 +212,33 @@ def test_the_search_shows_records_and_measurements_last(path, boost):
     assert page.meta.get("search", {}).get("boost") == boost
 
 
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("keras translation model", "index.md"),
+        ("keras pre-ln decoder", "add_and_norm.md"),
+        ("serve marian tensorflow", "pretrained.md"),
+        ("translate with nllb in keras", "pretrained.md"),
+        ("tensorflow savedmodel tokeniser strings", "serving.md"),
+        ("migrate kerashub", "how_to/migrate_kerashub.md"),
+    ],
+)
+def test_a_first_search_finds_a_page_by_its_title_and_description(site, query, page):
+    describe = importlib.import_module("descriptions").description
+    markdown = (ROOT / "docs" / page).read_text("utf-8")
+    shown = f"{markdown.splitlines()[0]} {describe(markdown)}".lower()
+    assert all(word in shown for word in query.split()), shown
+
+
+def test_a_description_is_the_beginning_of_the_first_paragraph(site):
+    describe = importlib.import_module("descriptions").description
+    before = "# Title\n\n![a](b.png)\n\n```\nno\n\nnot this\n```\n\n- a list\n\n"
+    text = before + "[One](x.md) `two`\n*three*.\n\nMore."
+    assert describe(text) == "One two three."
+    assert describe("# Title\n\n| a |\n|---|\n") == ""
+    assert describe("word " * 100) == "word " * 31 + "..."
+
+
 def test_formulas_become_mathml_and_nothing_else_does():
     formulas = script("formulas")
     page = (
