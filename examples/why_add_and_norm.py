@@ -1,4 +1,4 @@
-"""Eight claims about Add & Norm, tried on real runs and written to pages with tables and plots.
+"""Fourteen claims about Add & Norm, tried on real runs and written to pages with tables and plots.
 
 python examples/why_add_and_norm.py                 # all claims, about an hour on two cores
 python examples/why_add_and_norm.py --claims 1,7    # some of them
@@ -26,7 +26,13 @@ from claims import (
     concatenating,
     copying,
     depth,
+    drift,
+    generalisation,
     highway,
+    hundreds,
+    inputs,
+    retention,
+    smoothness,
     swamping,
     variance,
     warmup,
@@ -45,6 +51,12 @@ CLAIMS = {
     6: batches.section,
     7: warmup.section,
     8: concatenating.section,
+    9: smoothness.section,
+    10: drift.section,
+    11: retention.section,
+    12: generalisation.section,
+    13: hundreds.section,
+    14: inputs.section,
 }
 
 

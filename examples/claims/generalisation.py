@@ -62,14 +62,12 @@ def section(lab: Lab, images: Images) -> Section:
         for n in NORMS
     ]
     reached = [w for w in WANTED if all(np.isfinite(held_out[n, w]).all() for n in NORMS)]
-    better = {
-        norm: [wanted for wanted in reached if apart(held_out[norm, wanted], held_out["none", wanted])]
-        for norm in NORMS
-    }
-    worse = {
-        norm: [wanted for wanted in reached if apart(held_out["none", wanted], held_out[norm, wanted])]
-        for norm in NORMS
-    }
+
+    def below(one: str, other: str) -> list[float]:
+        return [each for each in reached if apart(held_out[one, each], held_out[other, each])]
+
+    better = {norm: below(norm, "none") for norm in NORMS}
+    worse = {norm: below("none", norm) for norm in NORMS}
 
     def said(norm: str) -> str:
         return (
@@ -83,10 +81,10 @@ def section(lab: Lab, images: Images) -> Section:
         "has not seen.",
         formula=FORMULA,
         experiment=f"Pre-LN of depth {DEPTH} with LayerNorm, RMSNorm and no norm, "
-        f"{len(lab.scale.seeds)} seeds. {_pairs(lab)} sentence pairs, {PASSES} times, so that there "
-        "is something to overfit; rates as in claim 1. Both losses are those of inference, over all "
-        "training sentences and 200 held-out ones. Cells: the mean of the seeds, and the smallest "
-        "and largest.",
+        f"{len(lab.scale.seeds)} seeds. {_pairs(lab)} sentence pairs, {PASSES} times, so that "
+        "there is something to overfit; rates as in claim 1. Both losses are those of inference, "
+        "over all training sentences and 200 held-out ones. Cells: the mean of the seeds, and the "
+        "smallest and largest.",
         findings=[
             images.markdown(path, "Held-out loss against training loss, one line a seed"),
             table(
@@ -99,10 +97,7 @@ def section(lab: Lab, images: Images) -> Section:
             ),
         ],
         verdict=Verdict.of(
-            *(
-                bool(reached) and better[norm] == reached
-                for norm in ("layer_norm", "rms_norm")
-            )
+            *(bool(reached) and better[norm] == reached for norm in ("layer_norm", "rms_norm"))
         ),
         because="At equal training loss, "
         + "; ".join(said(norm) for norm in ("layer_norm", "rms_norm"))

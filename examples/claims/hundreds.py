@@ -14,11 +14,11 @@ from claims.seeds import spread
 SCHEMES = ("plain", "no_norm", "post_ln", "pre_ln", "deep_norm")
 OPEN = ("pre_ln", "deep_norm")  # said to be fit for such depths
 FORMULA = r"""
-With $\partial F_\ell / \partial x_\ell = J_\ell$, the gradient at the first of $n$ sublayers is that
-behind the last, times $\prod_\ell J_\ell$ without the skip, and $\prod_\ell (1 + J_\ell)$ with it.
-Neither product need stay of the size of 1 when $n$ is in the hundreds. DeepNorm,
-$\mathrm{LN}(\alpha x + F(x))$ with $\alpha = (2 n_\mathrm{layers})^{1/4}$ and smaller first kernels,
-makes $J_\ell$ small beside the skip, the more so the deeper the stack is.
+With $\partial F_\ell / \partial x_\ell = J_\ell$, the gradient at the first of $n$ sublayers is
+that behind the last, times $\prod_\ell J_\ell$ without the skip, and $\prod_\ell (1 + J_\ell)$ with
+it. Neither product need stay of the size of 1 when $n$ is in the hundreds. DeepNorm,
+$\mathrm{LN}(\alpha x + F(x))$ with $\alpha = (2 n_\mathrm{layers})^{1/4}$ and smaller first
+kernels, makes $J_\ell$ small beside the skip, the more so the deeper the stack is.
 """
 
 
@@ -81,8 +81,8 @@ def section(lab: Lab, images: Images) -> Section:
             all(value < 1e-6 for value in ratio["plain", deep]),
             *(reaches(name) for name in ("no_norm", "post_ln", *OPEN)),
         ),
-        because=f"At {deep} layers, the gradient of the first sublayer is within a factor of 100 of "
-        "the last one's, in all seeds, with "
+        because=f"At {deep} layers, the gradient of the first sublayer is within a factor of 100 "
+        "of the last one's, in all seeds, with "
         + (", ".join(f"`{name}`" for name in reached) or "none")
         + f". `plain` keeps {number(float(np.mean(ratio['plain', deep])))} of it. The skip "
         "alone is not what does it: with `no_norm` the gradient is "

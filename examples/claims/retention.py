@@ -72,7 +72,13 @@ def section(lab: Lab, images: Images) -> Section:
         ]
         for scheme in SCHEMES
     ]
-    header = ["R²", "first sublayer, before", "last, before", "first, after training", "last, after"]
+    header = [
+        "R²",
+        "first sublayer, before",
+        "last, before",
+        "first, trained",
+        "last, trained",
+    ]
     updates = {
         (scheme, loss): [updates_to(one["losses"], loss) for one in found[scheme]]
         for scheme in SCHEMES
@@ -89,8 +95,8 @@ def section(lab: Lab, images: Images) -> Section:
         claim="What earlier layers found stays accessible to deeper ones, and a layer that only "
         "refines learns sooner.",
         formula=FORMULA,
-        experiment=f"Depth {depth}, trained as in claim 1, {len(lab.scale.seeds)} seeds. The map is "
-        "fitted to the positions of every other held-out sentence and judged on the rest. Updates "
+        experiment=f"Depth {depth}, trained as in claim 1, {len(lab.scale.seeds)} seeds. The map "
+        "is fitted to the positions of every other held-out sentence and judged on the rest. Updates "
         "are counted until the mean of 20 training losses is below a value. Cells: the mean of the "
         "seeds, and the smallest and largest.",
         findings=[
@@ -102,10 +108,12 @@ def section(lab: Lab, images: Images) -> Section:
             *(apart(after[a], after[b]) for a in WITHOUT for b in WITH),
             *(apart(updates[b, first_loss], updates[a, first_loss]) for a in WITHOUT for b in WITH),
         ),
-        because=f"Behind the last sublayer of the trained encoder, "
-        + ", ".join(f"{number(mean[scheme])} of the embedding is left with `{scheme}`" for scheme in SCHEMES)
-        + f". To a loss of {first_loss} it took "
-        + ", ".join(f"{_counted(updates[scheme, first_loss])} updates with `{scheme}`" for scheme in SCHEMES)
+        because="Of the embedding, what is left behind the last sublayer of the trained encoder is "
+        + ", ".join(f"{number(mean[scheme])} with `{scheme}`" for scheme in SCHEMES)
+        + f". The updates to a loss of {first_loss} are "
+        + ", ".join(
+            f"{_counted(updates[scheme, first_loss])} with `{scheme}`" for scheme in SCHEMES
+        )
         + ".",
     )
 

@@ -39,7 +39,9 @@ def section(lab: Lab, images: Images) -> Section:
             lab.measure(
                 "smoothness along a training",
                 {"scheme": scheme, "seed": seed, "distances": DISTANCES, "rates": RATES},
-                lambda scheme=scheme, seed=seed: walk_along(lab, Training(scheme, DEPTH, seed=seed)),
+                lambda scheme=scheme, seed=seed: walk_along(
+                    lab, Training(scheme, DEPTH, seed=seed)
+                ),
             )
             for seed in lab.scale.seeds
         ]
@@ -95,7 +97,7 @@ def section(lab: Lab, images: Images) -> Section:
         "the smallest and largest; of one seed, the median over the training where no other word "
         "stands.",
         findings=[
-            images.markdown(path, "Left: effective beta-smoothness. Right: loss along the gradient"),
+            images.markdown(path, "Left: effective beta-smoothness. Right: loss on the walk"),
             table(header, rows),
         ],
         verdict=Verdict.of(*(name in smoother for name in normed), bool(flatter)),

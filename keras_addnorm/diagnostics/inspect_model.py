@@ -245,6 +245,10 @@ def _attention_statistics(attention: Tensor, real: np.ndarray) -> AttentionStati
         entropy_share=tuple(share.tolist()),
         similarity=tuple(map(tuple, similarity.tolist())),
         free_weights=statistics.free_weights(weights, real),
+        patterns={
+            name: tuple(heads.tolist())
+            for name, heads in statistics.head_patterns(weights, real).items()
+        },
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.diagnostics.head_table import head_table
 from keras_addnorm.diagnostics.report_data import (
     AttentionMap,
     AttentionStatistics,
@@ -61,7 +62,8 @@ class Report(ReportData):
             *map(_bullet, self.verdicts),
             "",
         ]
-        return "\n".join([*lines, *_table(self.sublayers), *stream_table(self.sublayers)])
+        tables = (_table, stream_table, head_table)
+        return "\n".join([*lines, *(line for each in tables for line in each(self.sublayers))])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON values.

@@ -39,12 +39,16 @@ class AttentionStatistics:
         similarity: How alike each two heads look, from -1 to 1; see `head_similarity`.
         free_weights: How many weights of a head are free: of each query, one fewer than the keys
             that it can see. None if it was not counted.
+        patterns: The mean weight of each head on the previous token, its own, the next, the first
+            and the last one, and of a head that looks everywhere evenly; see `head_patterns`. None
+            in a report of before there were patterns.
     """
 
     entropy: tuple[float, ...]
     entropy_share: tuple[float, ...]
     similarity: tuple[tuple[float, ...], ...]
     free_weights: int | None = None
+    patterns: dict[str, tuple[float, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,6 +128,44 @@ def head_similarity(weights: Array, real: Array) -> Array:
     return similarity
 
 
+def head_patterns(weights: Array, real: Array) -> dict[str, Array]:
+    """How far each head looks where a simple rule says: the mean weight of the rule's key.
+
+    Query t looks at key t - 1 (`previous`), t (`own`), t + 1 (`next`), at the first key that it can
+    see (`first`) or at the last one (`last`). Means over the real queries that can see such a key;
+    a rule that none can follow, as `next` under a causal mask, is left out. `even` is what a head
+    has that looks everywhere evenly, the mean of 1/n (n as in `head_entropies`).
+
+    Args:
+        weights: `(B, H, T, S)`.
+        real: Of the queries, `(B, T)`.
+
+    Returns:
+        By rule `(H,)`, each from 0 to 1.
+    """
+    p = _queries(weights, real)
+    visible = _visible(p)[:, 0]
+    places = np.nonzero(real)[1]
+    length = visible.shape[-1]
+    keys = {
+        "previous": places - 1,
+        "own": places,
+        "next": places + 1,
+        "first": np.argmax(visible, axis=-1),
+        "last": length - 1 - np.argmax(visible[:, ::-1], axis=-1),
+    }
+    found = {}
+    for name, key in keys.items():
+        inside = (key >= 0) & (key < length)
+        inside[inside] = visible[inside, key[inside]]
+        if inside.any():
+            found[name] = p[inside, :, key[inside]].mean(axis=0)
+    counts = visible.sum(axis=-1)
+    if counts.any():
+        found["even"] = np.full(p.shape[1], np.mean(1 / counts[counts > 0]))
+    return found
+
+
 def free_weights(weights: Array, real: Array) -> int:
     """Count the weights of a head that are free: a query's weights sum to 1."""
     keys = _visible(_queries(weights, real)).sum(axis=-1)

@@ -115,7 +115,7 @@ def _weights(model):
 def test_attention(model, report):
     for name, weights in _weights(model).items():
         ids = SOURCE if name.startswith("encoder") else TARGET
-        nats, shares, deviations = [], [], []
+        nats, shares, deviations, firsts = [], [], [], []
         for b, t in zip(*np.nonzero(ids), strict=True):
             is_causal = name == "decoder/0/self_attention"
             keys = t + 1 if is_causal else np.count_nonzero(SOURCE[b])
@@ -126,9 +126,11 @@ def test_attention(model, report):
             if keys > 1:
                 shares.append(np.array(entropy) / math.log(keys))
             deviations.append(p - 1 / keys)
+            firsts.append(p[:, 0])
         found = report[name].attention
         np.testing.assert_allclose(found.entropy, np.mean(nats, axis=0), rtol=1e-5)
         np.testing.assert_allclose(found.entropy_share, np.mean(shares, axis=0), rtol=1e-5)
+        np.testing.assert_allclose(found.patterns["first"], np.mean(firsts, axis=0), rtol=1e-5)
         a, b = (np.concatenate([d[head] for d in deviations]) for head in (0, 1))
         expected = a @ b / (_size([a]) * _size([b]))
         np.testing.assert_allclose(found.similarity, [[1, expected], [expected, 1]], rtol=1e-5)
