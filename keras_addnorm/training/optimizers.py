@@ -129,7 +129,7 @@ def _check(given: Mapping[str, Any]) -> None:
                 **{name: value},
             )
     for name, most in (("learning_rate", None), ("weight_decay", None), ("ema_momentum", 1)):
-        value = given.get(name, 0.0)
+        value: Any = given.get(name, 0.0)
         # A rate may be a schedule or a function.
         is_other = value is None if name == "weight_decay" else callable(value)
         if not is_other and not is_number(value, least=0, most=most):
