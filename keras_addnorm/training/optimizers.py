@@ -115,6 +115,7 @@ class Adam(_KerasAdam):
 
 def _check(given: Mapping[str, Any]) -> None:
     """Refuses what Keras would take and fail at later, or compute nothing of use with."""
+    value: Any
     for name in given.keys() & {"beta_1", "beta_2"}:
         require_share(**{name: given[name]})
     for name in given.keys() & {"amsgrad", "use_ema"}:
@@ -129,7 +130,7 @@ def _check(given: Mapping[str, Any]) -> None:
                 **{name: value},
             )
     for name, most in (("learning_rate", None), ("weight_decay", None), ("ema_momentum", 1)):
-        value: Any = given.get(name, 0.0)
+        value = given.get(name, 0.0)
         # A rate may be a schedule or a function.
         is_other = value is None if name == "weight_decay" else callable(value)
         if not is_other and not is_number(value, least=0, most=most):
