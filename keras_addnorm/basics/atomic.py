@@ -8,13 +8,17 @@ import os
 import re
 import resource
 import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.locks import lock
 
+_SECONDS_FOR_A_READER = 5.0
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 # The temporary names of `atomic_folder`: eight random characters of `tempfile`.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)-[a-z0-9_]{8}", re.DOTALL)
@@ -37,6 +41,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     Yields:
         The path to write to.
 
+    Raises:
+        ValueError: If there is a pipe that nobody reads, at which one would wait, or a socket.
+
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "scores.txt")
@@ -47,7 +54,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     final = to_path(path)
     if is_device(final):
-        yield final
+        with _reader_of(final):
+            yield final
         return
     final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.with_name(f".{os.getpid()}.{final.name}")
@@ -58,6 +66,35 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         flush_to_disk(final.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _reader_of(path: Path) -> Iterator[None]:
+    """Keeps a pipe's reader in the block; without one, opening the pipe would wait for ever."""
+    mode = path.stat().st_mode
+    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        yield
+        return
+    end = time.monotonic() + _SECONDS_FOR_A_READER
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end or stat.S_ISSOCK(mode):
+                what = "a socket" if stat.S_ISSOCK(mode) else "a pipe that nobody reads"
+                raise ArgumentError(
+                    f"'{path}' is {what}.",
+                    "a place for a file",
+                    "Remove it, or begin to read it before it is written.",
+                ) from error
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_device(path: str | os.PathLike[str]) -> bool:

@@ -37,7 +37,7 @@ class ScaledInitializer(keras.initializers.Initializer):
         return {"initializer": serialized, "gain": self.gain}
 
 
-def get_initializer(**argument: InitializerLike) -> keras.initializers.Initializer:
+def get_initializer(**argument: Any) -> keras.initializers.Initializer:
     """Return the initialiser of an argument, which is given by its name; else a `ValueError`.
 
     A dict comes from a file, perhaps: it makes an initialiser, and nothing else that Keras has.

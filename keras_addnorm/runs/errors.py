@@ -67,6 +67,7 @@ _OF_A_FILE = {
     errno.ENOTDIR: _GONE,
     errno.ESTALE: _GONE,
     errno.EISDIR: ("{place} is a folder, where a file is expected", "remove or rename it"),
+    errno.ESPIPE: ("{place} is a pipe, where a file is expected", "remove it"),
     errno.ELOOP: ("{place} is a link that leads back to itself", "remove it"),
     errno.ENAMETOOLONG: ("A name is too long for the disk, in {place}", "choose a shorter one"),
 }

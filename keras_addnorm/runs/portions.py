@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import is_whole, to_file
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.integrity import DamagedFileError
@@ -142,7 +142,7 @@ class Portions(Generic[Item]):
                 done += len(self.texts_of(number))
             elif (part := self._part(number)).exists():
                 # Of a batch that was half written some results come twice.
-                lines = part.read_bytes().count(b"\n")
+                lines = to_file(part).read_bytes().count(b"\n")
                 done += min(lines, len(self.texts_of(number)))
         return done
 
@@ -160,7 +160,7 @@ class Portions(Generic[Item]):
         """Reads the results of a portion."""
         path, expected = self._finished(number), len(self.texts_of(number))
         try:
-            *lines, digest = path.read_bytes().splitlines()
+            *lines, digest = to_file(path).read_bytes().splitlines()
             if json.loads(digest) != _digest(lines):
                 reason = "its content has changed since it was written"
             elif len(lines) != expected:
@@ -194,7 +194,7 @@ class Portions(Generic[Item]):
         items = read(self.texts_of(number))
         order = sorted(range(len(items)), key=lambda index: length(items[index]))
         part = self._part(number)
-        with part.open("ab") as file:
+        with to_file(part).open("ab") as file:
             if not lock_soon(file.fileno(), _SECONDS_OF_ENDING):
                 raise UserError(
                     f"Another process is at work on {str(part)!r}. Wait for it, or stop it: the "

@@ -115,6 +115,7 @@ class Adam(_KerasAdam):
 
 def _check(given: Mapping[str, Any]) -> None:
     """Refuses what Keras would take and fail at later, or compute nothing of use with."""
+    value: Any
     for name in given.keys() & {"beta_1", "beta_2"}:
         require_share(**{name: given[name]})
     for name in given.keys() & {"amsgrad", "use_ema"}:

@@ -202,10 +202,11 @@ class TrainingPosition(keras.callbacks.Callback):
 
     def _require_own(self, state: TrainingState) -> None:
         """Raises a `ValueError` if a state is of another model: its lists have other sizes."""
-        for name, values, variables in (
+        lists: tuple[tuple[str, Any, list[Any]], ...] = (
             ("random", state.random, random_states(self.model)),
             ("metrics", state.metrics, self.model.metrics_variables),
-        ):
+        )
+        for name, values, variables in lists:
             if values and not _fit(values, variables):
                 raise ArgumentError(
                     f"The training cannot go on in the middle of an epoch: `{name}` of its "

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import socket
 import stat
 import tempfile
 import types
@@ -263,3 +264,15 @@ def test_files_of_others_need_space_before_they_are_written(
     with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
         require_space(tmp_path, 6, 11)
     assert caught.value.errno == number and caught.value.filename == str(tmp_path)
+
+
+def test_a_pipe_that_nobody_reads_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "_SECONDS_FOR_A_READER", 0.1)
+    pipe, bound = tmp_path / "pipe", tmp_path / "socket"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(bound))
+    for path, what in ((pipe, "a pipe that nobody reads"), (bound, "a socket")):
+        with pytest.raises(ValueError, match=f"{path.name}' is {what}"), atomic_file(path) as place:
+            place.write_text("a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "socket"]

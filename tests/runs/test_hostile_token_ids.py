@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import random
 import shutil
 import sys
@@ -89,3 +90,11 @@ def test_changed_token_ids_are_mapped_or_refused(original, tmp_path, seeds):
             pytest.fail(f"{seed}: {path.name}: {type(error).__name__}: {error}")
         shutil.rmtree(folder)
     assert refused > len(seeds) / 3
+
+
+@pytest.mark.parametrize("name", ["contents.json", "source.npy", "target_offsets.npy"])
+def test_a_pipe_in_their_place_is_refused_at_once(original, tmp_path, name):
+    folder = shutil.copytree(original, tmp_path / "token_ids")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert "is a pipe, which is read once" in answer(folder)

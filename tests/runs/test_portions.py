@@ -1,6 +1,7 @@
 """Work in portions: every result once, in order, whatever was killed before."""
 
 import json
+import os
 
 import pytest
 
@@ -151,3 +152,11 @@ def test_what_is_no_result_in_a_part_is_computed_again(tmp_path):
     work.run()
     expected = [text[::-1] for text in TEXTS]
     assert list(work.portions) == ["known", *expected[1:3], "as well", *expected[4:]]
+
+
+@pytest.mark.parametrize("name", ["0000000.jsonl", "0000000.part"])
+def test_a_pipe_in_the_place_of_results_is_refused_at_once(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    work = Work(tmp_path)
+    with pytest.raises(ValueError, match=f"{name}.*is a pipe"):
+        work.portions.read(0) if name.endswith("l") else work.run()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.data.readers import InputFile
 from keras_addnorm.runs.directory import RunDirectory, write_text
@@ -97,4 +98,4 @@ def remembered(directory: RunDirectory) -> Iterator[Callable[[str], None]]:
 
 
 def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+    return to_file(path).read_bytes() if path.exists() else None

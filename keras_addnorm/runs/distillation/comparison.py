@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation.stages import Stages, damaged
@@ -88,7 +89,7 @@ def measure(
     path = folder / _FIGURES
     if path.exists():
         try:
-            figures = parse_json(path.read_bytes())
+            figures = parse_json(to_file(path).read_bytes())
             return Figures(**{**figures, "signatures": tuple(figures["signatures"])})
         except (ValueError, TypeError, LookupError) as error:
             raise damaged(path, error) from error

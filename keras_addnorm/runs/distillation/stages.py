@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.integrity import Manifest
 from keras_addnorm.basics.text import parse_json
@@ -83,7 +84,7 @@ class Stages:
         if not self._path.exists():
             return {}
         try:
-            known = parse_json(self._path.read_bytes())
+            known = parse_json(to_file(self._path).read_bytes())
             if isinstance(known, dict) and all(isinstance(one, dict) for one in known.values()):
                 return known
             reason = "it has no stages"
