@@ -116,8 +116,8 @@ class TransformerStack(ConfiguredLayer):
         first = "0/self_attention"
         if self.attention.value_residual and is_attention and first in self.pruned_sublayers:
             raise ArgumentError(
-                "With `value_residual` all layers read the values of the first self-attention, "
-                "which cannot be pruned.",
+                f"With `value_residual` all layers of the {self.side} read the values of its first "
+                "self-attention, which cannot be pruned.",
                 f"names without {first!r}",
                 pruned_sublayers=list(self.pruned_sublayers),
             )

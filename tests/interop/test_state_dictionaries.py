@@ -144,10 +144,9 @@ TORCH = {"name": "torch_transformer", "model": {"num_heads": 2}, "source_embeddi
         ({"norm": "std_layer_norm"}, "cannot be like this model's norm.*'std_layer_norm'"),
         ({"self_attention": "ssru"}, "cannot be like this model's self_attention.*'ssru'"),
         ({"norm": "derf"}, "Expected 'layer_norm'. Received: 'derf'"),
-        (
-            {"attention": {"value_norm": "rms_norm"}},
-            "no place for some weights: .*value_norm/scale",
-        ),
+        ({"attention": {"value_norm": "rms_norm"}}, "this model's attention.*'value_norm'"),
+        ({"attention": {"value_residual": True}}, "this model's attention.*'value_residual'"),
+        ({"attention": {"window": 3}}, r"Expected None, .*Received: {'window': 3}"),
     ],
     ids=str,
 )

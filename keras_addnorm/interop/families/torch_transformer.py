@@ -201,6 +201,13 @@ def _require_like_torch(config: Seq2SeqConfig) -> None:
             "Use keras_addnorm.serving.export_saved_model, which exports every model.",
             value=config.self_attention,
         )
+    if set(config.attention or ()) - {"head_diversity"}:
+        raise ArgumentError(
+            "torch.nn.Transformer cannot be like this model's attention.",
+            "None, or a `head_diversity` alone, which acts in training",
+            "Use keras_addnorm.serving.export_saved_model, which exports every model.",
+            value=config.attention,
+        )
     norm = config.norm.get("name") if isinstance(config.norm, dict) else config.norm
     if norm != "layer_norm":
         raise ArgumentError(
