@@ -181,6 +181,6 @@ def _counted(values: list[float]) -> str:
     reached = [value for value in values if math.isfinite(value)]
     if not reached:
         return "not reached"
-    counted = f"{min(reached):.0f} to {max(reached):.0f}"
+    counted = " to ".join(f"{value:.0f}" for value in sorted({min(reached), max(reached)}))
     missing = len(values) - len(reached)
     return counted + (f", not in {missing} of {len(values)}" if missing else "")
