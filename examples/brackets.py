@@ -3,8 +3,8 @@
 python examples/brackets.py            # some minutes on one core; a table, a row a seed
 python examples/brackets.py --smoke    # only tries that it runs
 
-Rows of balanced brackets of two kinds, in which all closing ones look alike: `( [ x ( x x`. The model
-says of each x which kind it closes. For that it has to find what opened it.
+Rows of balanced brackets of two kinds, in which all closing ones look alike: `( [ x ( x x`. Of each
+x the model says which kind it closes. For that it has to find the bracket that opened it.
 
 - *Does a head look there?* Its score is the mean weight of an x on its opening bracket. `inspect`
   has such scores for simpler rules (previous, next, own, first and last token), and its printed
