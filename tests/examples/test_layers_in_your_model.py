@@ -280,7 +280,7 @@ def test_brackets_are_balanced_and_matched(load_example):
 
 def test_scores_of_a_head_that_matches_brackets(load_example):
     with load_example("brackets") as module:
-        ids, opened_at, depth = module.brackets(7, 3)
+        _, opened_at, depth = module.brackets(7, 3)
         weights = np.full((7, 2, 12, 12), 1 / 12)
         weights[:, 1] = np.eye(12)[np.maximum(opened_at, 0)]
         np.testing.assert_allclose(module.matching_scores(weights, opened_at), [1 / 12, 1])
