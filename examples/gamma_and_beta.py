@@ -48,7 +48,7 @@ def losses_of(scheme: str, learns_gain: bool, seed: int, updates: int) -> list[f
 
 def main(smoke: bool = False) -> dict[tuple[str, bool], list[float]]:
     """Train each stack with each seed, and print the last losses."""
-    seeds, updates = ((1,), 10) if smoke else ((1, 2, 3), 600)
+    seeds, updates = ((1,), 10) if smoke else ((1, 2, 3), 200)
     found = {}
     print("| scheme | γ and β | last loss, one a seed | mean |")
     print("|---|---|---|---:|")

@@ -1,6 +1,6 @@
 """Fourteen claims about Add & Norm, tried on real runs and written to pages with tables and plots.
 
-python examples/why_add_and_norm.py                 # all claims, about an hour on two cores
+python examples/why_add_and_norm.py                 # all claims, about two hours on two cores
 python examples/why_add_and_norm.py --claims 1,7    # some of them
 python examples/why_add_and_norm.py --quick         # only tries that it runs, in minutes
 
@@ -79,7 +79,7 @@ def main(claims: list[int], page: Path, records: Path, *, quick: bool = False) -
     for claim in claims:
         sections[claim] = CLAIMS[claim](lab, images)
         print(f"{claim}. {sections[claim].title}: {sections[claim].verdict.value}", flush=True)
-    write_pages(page, lab.scale, sections, lab.records.seconds() / 60)
+    write_pages(page, lab.scale, sections)
     print(f"{page}")
     return page
 

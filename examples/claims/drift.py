@@ -102,8 +102,8 @@ def section(lab: Lab, images: Images) -> Section:
         "second matrix behind the activation, as in a Transformer's feed-forward network. First "
         f"kernels as He et al. draw them, {len(lab.scale.seeds)} seeds. Mean and standard "
         "deviation are those of the last layer's stream, over all rows and features. The last "
-        "column is the share of its mean square that all rows have in common: the mean of each feature "
-        "over the rows. Cells: the mean of the seeds, and the smallest and largest.",
+        "column is the share of its mean square that all rows have in common: the mean of each "
+        "feature over the rows. Cells: the mean of the seeds, and the smallest and largest.",
         findings=[
             images.markdown(path, "Mean of the stream by layer, ReLU and GELU, one line a scheme"),
             *tables,
@@ -128,7 +128,7 @@ def section(lab: Lab, images: Images) -> Section:
         f"each time, to {number(mean('pre_ln', 'relu'))} with ReLU. What all rows have in common "
         f"it cannot take away, as it sees one row at a time: with Post-LN and ReLU "
         f"{mean('post_ln', 'relu', 'common'):.2f} and {mean('post_ln', 'relu', 'common', TWO):.2f} "
-        "of the mean square.",
+        "of the mean square: with one matrix it is the mean, with two another direction.",
     )
 
 

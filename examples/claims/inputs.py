@@ -124,10 +124,10 @@ def section(lab: Lab, images: Images) -> Section:
         f"{mean('different', '`layer_norm` in each layer')}. Features of different scales are to "
         "be standardised before the model; in a Transformer the inputs are embeddings, all of one "
         f"scale. *Time:* in training a BatchNorm takes {ratio(sizes[0], WAYS[1]):.2f} times as "
-        f"long as a LayerNorm with {sizes[0]} a batch and {ratio(sizes[1], WAYS[1]):.2f} times with "
-        f"{sizes[1]}; in inference, where it has no statistics to take, "
-        f"{ratio(sizes[0], WAYS[0]):.2f} and {ratio(sizes[1], WAYS[0]):.2f} times. These are one machine's CPUs; what BatchNorm "
-        "costs between devices is not in it.",
+        f"long as a LayerNorm with {sizes[0]} a batch and {ratio(sizes[1], WAYS[1]):.2f} times "
+        f"with {sizes[1]}; in inference, where it has no statistics to take, "
+        f"{ratio(sizes[0], WAYS[0]):.2f} and {ratio(sizes[1], WAYS[0]):.2f} "
+        "times. These are one machine's CPUs; what BatchNorm costs between devices is not in it.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,28 +97,45 @@ class Part:
 
 
 PARTS = (
-    Part("Why add", "why_add.md", (1, 2, 3, 8)),
-    Part("Why norm", "why_norm.md", (4, 5, 6, 7)),
+    Part("Why add", "why_add.md", (1, 2, 3, 8, 11, 13)),
+    Part("Why norm", "why_norm.md", (4, 5, 6, 7, 9, 10, 12, 14)),
 )
 
 
-def write_pages(path: Path, scale: Scale, sections: dict[int, Section], minutes: float) -> None:
-    """Write the page with the verdicts and, beside it, one for each part, each whole or not."""
+def write_pages(path: Path, scale: Scale, sections: dict[int, Section]) -> None:
+    """Write the page with the verdicts and, beside it, one for each part.
+
+    Claims that are not among the sections stay as the pages have them.
+    """
     overview = ["# Why add, and why norm", _INTRODUCTION]
     for part in PARTS:
-        found = {index: sections[index] for index in part.numbers if index in sections}
-        if not found:
+        texts = _written(path.parent / part.file)
+        texts |= {n: one.markdown(n) for n, one in sections.items() if n in part.numbers}
+        if not texts:
             continue
-        verdicts = [[f"{n}. {one.title}", one.verdict.value] for n, one in found.items()]
+        found = [texts[index] for index in part.numbers if index in texts]
+        verdicts = [_title_and_verdict(text) for text in found]
         overview += [f"## [{part.title}]({part.file})", table(["claim", "verdict"], verdicts)]
         _write(
             path.parent / part.file,
             f"# {part.title}",
             f"These are claims of [why add, and why norm]({path.name}#the-setting), which says how "
             "all of them were tried.",
-            *(section.markdown(index) for index, section in found.items()),
+            *found,
         )
-    _write(path, *overview, "## The setting", _setting(scale, minutes))
+    _write(path, *overview, "## The setting", _setting(scale))
+
+
+def _written(path: Path) -> dict[int, str]:
+    """The sections of a page by the number of their claim; none if there is no page."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    _, *sections = re.split(r"^## (?=\d+\. )", text, flags=re.MULTILINE)
+    return {int(each.partition(".")[0]): f"## {each.strip()}" for each in sections}
+
+
+def _title_and_verdict(text: str) -> list[str]:
+    verdict = re.findall(r"^\*\*Verdict: (.+?)\.\*\*", text, flags=re.MULTILINE)[-1]
+    return [text.splitlines()[0].removeprefix("## "), verdict]
 
 
 def _write(path: Path, *blocks: str) -> None:
@@ -136,7 +154,7 @@ To see it by hand first: the notebooks
 [Add & Norm by hand](add_and_norm_by_hand.html)."""
 
 
-def _setting(scale: Scale, minutes: float) -> str:
+def _setting(scale: Scale) -> str:
     return (
         f"English to German on the built-in demo set: {scale.pairs:,} sentence "
         f"pairs, a joint vocabulary of {scale.vocabulary_size} pieces, batches of "
@@ -146,8 +164,7 @@ def _setting(scale: Scale, minutes: float) -> str:
         "together, half of them each: depth 12 is the 6+6 of the original paper. Each training is "
         f"{scale.steps} steps of Adam (β₂ = 0.98, no clipping). The learning rate rises linearly "
         "to its peak during the warm-up and then stays. *Loss* is the mean training loss of the "
-        f"last 20 steps in nats a token. All trainings on record took {minutes:.0f} minutes "
-        "on a part of two CPU cores, without compilation. Each was run once, with one seed: "
-        "differences of a few hundredths in a loss mean nothing; those that a verdict rests on are "
-        "larger."
+        "last 20 steps in nats a token. The trainings of claims 1 to 8 were run once, with one "
+        "seed: differences of a few hundredths in a loss mean nothing; those that a verdict rests "
+        "on are larger. The later claims say with how many seeds they were tried."
     )

@@ -96,9 +96,9 @@ def section(lab: Lab, images: Images) -> Section:
         "refines learns sooner.",
         formula=FORMULA,
         experiment=f"Depth {depth}, trained as in claim 1, {len(lab.scale.seeds)} seeds. The map "
-        "is fitted to the positions of every other held-out sentence and judged on the rest. Updates "
-        "are counted until the mean of 20 training losses is below a value. Cells: the mean of the "
-        "seeds, and the smallest and largest.",
+        "is fitted to the positions of every other held-out sentence and judged on the rest. "
+        "Updates are counted until the mean of 20 training losses is below a value. Cells: the "
+        "mean of the seeds, and the smallest and largest.",
         findings=[
             images.markdown(path, "Left: what is left of the embedding. Right: training losses"),
             table(header, rows),
@@ -181,6 +181,6 @@ def _counted(values: list[float]) -> str:
     reached = [value for value in values if math.isfinite(value)]
     if not reached:
         return "not reached"
-    counted = f"{min(reached):.0f} to {max(reached):.0f}"
+    counted = " to ".join(f"{value:.0f}" for value in sorted({min(reached), max(reached)}))
     missing = len(values) - len(reached)
     return counted + (f", not in {missing} of {len(values)}" if missing else "")

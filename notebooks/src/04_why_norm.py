@@ -277,7 +277,8 @@ for record in records["pre_ln"][:6]:
 
 # %% [markdown]
 # At random first weights the third term is small. Training makes it large where a layer learns to
-# take something away. (ReLU and GELU add to this: they move the mean away from 0.)
+# take something away. (ReLU and GELU add to this: they move the mean away from 0. [How far it gets
+# with depth](../docs/why_norm.md), and what a norm does about it, is claim 10 there.)
 #
 # ## What does the norm do for training?
 #
@@ -286,7 +287,8 @@ for record in records["pre_ln"][:6]:
 #   depend on the first weights.
 # - The paper of batch norm called its reason "internal covariate shift". That explanation is
 #   disputed: Santurkar et al. (2018) added such shifts on purpose, and training went as well. What the
-#   norm does, they say, is to make the loss smoother.
+#   norm does, they say, is to make the loss smoother. [Claim 9](../docs/why_norm.md) measures that
+#   by their measure, and claim 12 whether sentences not seen profit.
 # - Where it stands decides whether one needs a **warm-up**: a learning rate that starts near 0 and
 #   rises over the first steps. Post-LN's gradients are large near the output at first (Xiong et al.,
 #   2020).

@@ -258,3 +258,41 @@ def test_frozen_gains_stay_one_and_zero(run_smoke):
         kept = [w.name for w in frozen.trainable_weights if w.name in ("gamma", "beta")]
         lost = len(free.trainable_weights) - len(frozen.trainable_weights)
         assert kept == [] and lost == 2 * (6 + (scheme == "pre_ln"))
+
+
+def test_brackets_are_balanced_and_matched(load_example):
+    with load_example("brackets") as module:
+        ids, opened_at, depth = module.brackets(40, 3)
+        labels = module.kinds(ids, opened_at)
+    for row, places, nesting, wanted in zip(ids, opened_at, depth, labels, strict=True):
+        stack = []
+        for place, token in enumerate(row):
+            if token == 2:
+                opening = stack.pop()
+                assert (places[place], wanted[place]) == (opening, row[opening])
+            else:
+                stack.append(place)
+                assert places[place] == wanted[place] == -1
+            assert nesting[place] == len(stack)
+        assert not stack
+    assert set(np.unique(labels)) == {-1, 0, 1}
+
+
+def test_scores_of_a_head_that_matches_brackets(load_example):
+    with load_example("brackets") as module:
+        _, opened_at, depth = module.brackets(7, 3)
+        weights = np.full((7, 2, 12, 12), 1 / 12)
+        weights[:, 1] = np.eye(12)[np.maximum(opened_at, 0)]
+        np.testing.assert_allclose(module.matching_scores(weights, opened_at), [1 / 12, 1])
+        stream = np.stack([2 * depth + 1, np.ones_like(depth)], axis=-1)
+        assert module.probe(stream, depth) == pytest.approx(1)
+        assert module.probe(np.zeros((7, 12, 1)), depth) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_the_report_behind_the_brackets_has_a_table_of_heads(run_smoke):
+    _, found, text = run_smoke("brackets")
+    ((right, score, nesting),) = found.values()
+    assert 0 < right <= 1 and 0 < score <= 1 and len(nesting) == 3
+    assert text.count("\nencoder/0/self_attention") == 2  # in the report's two tables
+    assert "previous" in text

@@ -184,5 +184,128 @@ def test_a_final_loss_without_numbers_is_infinite():
 
 def test_the_command_knows_its_claims(example):
     assert example._numbers("7,2") == [2, 7]
-    with pytest.raises(example.argparse.ArgumentTypeError, match="there are no claims \\[9\\]"):
-        example._numbers("1,9")
+    with pytest.raises(example.argparse.ArgumentTypeError, match="there are no claims \\[19\\]"):
+        example._numbers("1,19")
+
+
+def test_claims_that_are_not_run_again_stay_in_their_page(tmp_path):
+    from claims.lab import QUICK
+    from claims.page import Section, Verdict, write_pages
+
+    def section(title, verdict):
+        return Section(title, "A claim.", "A formula.", "Tried.", ["Found."], verdict, "Because.")
+
+    page = tmp_path / "why.md"
+    first = {1: section("One", Verdict.REPRODUCED), 13: section("Last", Verdict.NOT_HERE)}
+    write_pages(page, QUICK, first)
+    write_pages(page, QUICK, {8: section("Eight", Verdict.IN_PART)})
+    write_pages(page, QUICK, {4: section("Four", Verdict.REPRODUCED)})
+    add, norm = ((tmp_path / f"why_{part}.md").read_text("utf-8") for part in ("add", "norm"))
+    assert re.findall("^## (.+)$", add, re.M) == ["1. One", "8. Eight", "13. Last"]
+    assert first[13].markdown(13) in add and add.count("Because.") == 3
+    assert re.findall("^## (.+)$", norm, re.M) == ["4. Four"]
+    rows = re.findall(r"^\| (\d+\. .+) \| (.+) \|$", page.read_text("utf-8"), re.M)
+    assert rows == [
+        ("1. One", "reproduced"),
+        ("8. Eight", "reproduced in part"),
+        ("13. Last", "not reproduced at this size"),
+        ("4. Four", "reproduced"),
+    ]
+
+
+def test_effective_smoothness_is_that_of_a_parabola(monkeypatch):
+    from claims import smoothness
+
+    def at(self, weights, batch):
+        return float(weights @ curvature @ weights / 2), curvature @ weights
+
+    curvature, start = np.diag([2.0, 5.0, 3.0]), np.array([1.0, 0.5, -2.0])
+    monkeypatch.setattr(smoothness.Landscape, "at", at)
+    landscape = object.__new__(smoothness.Landscape)
+    found = landscape.walk([start[:1], start[1:]], None)
+    gradient = curvature @ start
+    unit = gradient / np.linalg.norm(gradient)
+    np.testing.assert_allclose(found["turns"], 4 * [np.linalg.norm(curvature @ unit)], rtol=1e-5)
+    there = start - 0.4 * unit
+    expected = there @ curvature @ there / 2
+    np.testing.assert_allclose(found["losses_by_distance"][2], expected, rtol=1e-5)
+    there = start - 0.05 * gradient
+    np.testing.assert_allclose(found["losses_by_rate"][0], there @ curvature @ there / 2, rtol=1e-5)
+
+
+def test_a_landscape_gives_the_gradient_that_keras_differentiates():
+    from claims import lab, smoothness
+
+    config = lab.Training("pre_ln", 2).config(dataclasses.replace(lab.QUICK, vocabulary_size=11))
+    landscape = smoothness.Landscape(config)
+    ids = np.array([[5, 7, 2], [4, 2, 0]], "int32")
+    batch = ({"source": ids, "target": ids}, ids)
+    variables = landscape.model.trainable_variables
+    start = np.concatenate([np.asarray(v).ravel() for v in variables])
+    loss, gradient = landscape.at(start, batch)
+    assert loss == pytest.approx(float(landscape.model.test_on_batch(*batch)), abs=0.5)
+    direction = np.random.default_rng(1).standard_normal(start.shape).astype("float32")
+    step = 1e-2 / np.linalg.norm(direction) * direction
+    ahead, back = (landscape.at(start + side * step, batch)[0] for side in (1, -1))
+    assert ahead - back == pytest.approx(2 * gradient @ step, rel=0.02)
+
+
+def test_what_is_left_of_an_embedding():
+    from claims.retention import left_of
+
+    rng = np.random.default_rng(1)
+    wanted, other = rng.standard_normal((2, 400, 3))
+    group = np.arange(400) // 7
+    seen = wanted @ rng.standard_normal((3, 5)) + 2  # all of it, in other coordinates
+    assert left_of(wanted, seen, group) == pytest.approx(1, abs=0.01)
+    assert abs(left_of(wanted, other, group)) < 0.1
+    two_of_three = np.c_[wanted[:, :2], other]
+    assert left_of(wanted, two_of_three, group) == pytest.approx(2 / 3, abs=0.08)
+
+
+def test_updates_to_a_loss_and_held_out_loss_at_a_training_loss():
+    from claims.generalisation import at_training_loss
+    from claims.retention import updates_to
+
+    assert updates_to([5.0, 3.0, 1.0, 1.0], 2.5, over=2) == 3
+    assert updates_to([5.0, None, 1.0], 0.5, over=2) == np.inf
+    one = {"training": [4.0, 2.0, 1.0, 1.5], "held_out": [4.1, 3.0, 2.0, 9.0]}
+    assert at_training_loss(one, 1.25) == pytest.approx(2.25)
+    assert at_training_loss(one, 4.5) == 4.1
+    assert at_training_loss(one, 0.5) == np.inf
+
+
+def test_the_share_that_all_rows_have_in_common():
+    from claims.drift import common_share
+
+    assert common_share(np.array([[1.0, -2.0], [1.0, -2.0]])) == 1
+    assert common_share(np.array([[3.0, 1.0], [-3.0, 1.0]])) == pytest.approx(1 / 10)
+
+
+@pytest.mark.slow
+def test_another_seed_has_other_weights_and_sentences(tmp_path):
+    from claims import lab, records
+
+    scale = dataclasses.replace(lab.QUICK, pairs=40, steps=2, vocabulary_size=40)
+    pairs = [(f"word {n} of many", f"wort {n} von vielen") for n in range(40)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab, "load_translation", lambda name, split: pairs)
+        bench = lab.Lab(scale, records.Records(tmp_path / "records.jsonl"))
+        trainings = [lab.Training("pre_ln", 2, seed=seed) for seed in (1, 2, 1, None)]
+        losses = [bench._train(training)["losses"] for training in trainings]
+        sources = [bench.batches(training)[0][0]["source"] for training in trainings]
+    assert losses[0] == losses[2] != losses[1]
+    assert not np.array_equal(sources[0], sources[1])
+    first, last = (
+        np.concatenate([b[0]["source"] for b in bench.batches(t)]) for t in trainings[1:3]
+    )
+    assert sorted(map(tuple, first)) == sorted(map(tuple, last))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", [9, 10, 11, 12, 13, 14])
+def test_the_later_claims_run(example, tmp_path, claim):
+    page = example.main([claim], tmp_path / "why.md", tmp_path / "records.jsonl", quick=True)
+    (row,) = re.findall(rf"^\| {claim}\. .+ \| .+ \|$", page.read_text("utf-8"), re.M)
+    assert row.endswith(("reproduced |", "reproduced in part |", "not reproduced at this size |"))
+    assert len(list((tmp_path / "images").glob("why_*.png"))) == 1
