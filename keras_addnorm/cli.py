@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, or 2 if the user has to change something.
     """
     options = argparse.Namespace()
+    _open_closed_streams()
     try:
         try:
             options = build_parser().parse_args(arguments)
@@ -81,6 +82,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return 0
+
+
+def _open_closed_streams() -> None:
+    """Gives a process whose standard streams are closed (`>&-`) others that lead nowhere.
+
+    The next file to be opened would have the number of one, and get what libraries print.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            stream = os.fdopen(descriptor, mode, encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
 
 
 class _Terminated(KeyboardInterrupt):
