@@ -71,6 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         show(f"keras-addnorm: {error.renamed(flags_by_name(options))}", sys.stderr)
         return 2
+    except UnicodeEncodeError as error:
+        if error.encoding.lower() in ("utf-8", "utf8"):
+            raise
+        character = error.object[error.start]
+        show(
+            f"keras-addnorm: The standard output is in {error.encoding!r}, which has no "
+            f"{character!a}. Set PYTHONIOENCODING=utf-8, and give the command again.",
+            sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt as stop:
         if hasattr(options, "command") and options.command.resumes(options):
             said = "Stopped. What is written is whole, and the same command goes on from there."

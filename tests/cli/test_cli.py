@@ -878,3 +878,18 @@ def test_closed_streams_lead_nowhere(words, status, said):
     assert done.returncode == status
     for printed, expected in zip((done.stdout, done.stderr), said, strict=True):
         assert expected in printed and (expected or not printed)
+
+
+def test_an_output_that_has_no_such_character_is_named(monkeypatch, capsys):
+    command = types.SimpleNamespace(
+        check=lambda options: None,
+        resumes=lambda options: False,
+        run=lambda options, checked: print("gr\u00fcn"),
+    )
+    options = argparse.Namespace(command=command)
+    parser = types.SimpleNamespace(parse_args=lambda arguments: options)
+    monkeypatch.setattr(cli, "build_parser", lambda: parser)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert cli.main([]) == 2
+    said = capsys.readouterr().err
+    assert "The standard output is in 'ascii', which has no '\\xfc'. Set PYTHONIO" in said
