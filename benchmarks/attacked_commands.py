@@ -166,7 +166,9 @@ def _words(command: str, folder: Path, out: Path) -> tuple[object, ...]:
 
 
 def _names(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    """The files; what an export looks up in a run, its lexicon, is whole there or not there."""
+    files = (str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+    return {name for name in files if name != "run/lexicon.npz"}
 
 
 def _without_room(command: str, size: int, folder: Path) -> str:

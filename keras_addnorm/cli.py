@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, or 2 if the user has to change something.
     """
     options = argparse.Namespace()
+    _open_closed_streams()
     try:
         try:
             options = build_parser().parse_args(arguments)
@@ -71,6 +72,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         show(f"keras-addnorm: {error.renamed(flags_by_name(options))}", sys.stderr)
         return 2
+    except UnicodeEncodeError as error:
+        if error.encoding.lower() in ("utf-8", "utf8"):
+            raise
+        character = error.object[error.start]
+        show(
+            f"keras-addnorm: The standard output is in {error.encoding!r}, which has no "
+            f"{character!a}. Set PYTHONIOENCODING=utf-8, and give the command again.",
+            sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt as stop:
         if hasattr(options, "command") and options.command.resumes(options):
             said = "Stopped. What is written is whole, and the same command goes on from there."
@@ -82,6 +93,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return 0
+
+
+def _open_closed_streams() -> None:
+    """Gives a process whose standard streams are closed (`>&-`) others that lead nowhere.
+
+    The next file to be opened would have the number of one, and get what libraries print.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            stream = os.fdopen(descriptor, mode, encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
 
 
 class _Terminated(KeyboardInterrupt):

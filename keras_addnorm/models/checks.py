@@ -220,10 +220,10 @@ def require_additional_loss(attribute: str = "__call__", **argument: Any) -> Non
             )
 
 
-def require_optimizer(optimizer: Any) -> None:
-    """Raise a `ValueError` unless Keras makes an optimiser of a value; `None` is for none."""
+def get_optimizer(optimizer: Any) -> keras.optimizers.Optimizer | None:
+    """Return the optimiser that Keras makes of a value, `None` of `None`; else a `ValueError`."""
     try:
-        found = keras.optimizers.get(optimizer)
+        found: Any = keras.optimizers.get(optimizer)
     # A dict that is none can go wrong anywhere in Keras.
     except (ValueError, TypeError, AttributeError, LookupError, ImportError):
         found = False
@@ -234,6 +234,7 @@ def require_optimizer(optimizer: Any) -> None:
             "keras_addnorm.training.Adam()",
             optimizer=optimizer,
         )
+    return found
 
 
 def require_loss_of_logits(loss: Any) -> None:

@@ -34,12 +34,12 @@ from keras_addnorm.models.checks import (
     check_data,
     check_inputs,
     check_names,
+    get_optimizer,
     narrowed,
     require_additional_loss,
     require_cross_attention,
     require_finite,
     require_loss_of_logits,
-    require_optimizer,
     require_same_vocabularies,
 )
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -335,7 +335,7 @@ class Seq2SeqTransformer(keras.Model):
                 to be guided is pruned, the vocabularies of a teacher are others, or
                 `vocabulary_chunk_size` is given beside something that needs whole logits.
         """
-        require_optimizer(optimizer)
+        optimizer = get_optimizer(optimizer)
         require_loss_of_logits(loss)
         if guided_alignment is not None:
             require_additional_loss(guided_alignment=guided_alignment)

@@ -25,7 +25,7 @@ class Norm(keras.layers.Layer, abc.ABC):
 
     Args:
         epsilon: A small number that keeps the division finite; each norm says where it stands.
-        dtype: What it computes in, as of every Keras layer.
+        dtype: The dtype policy, as of a Keras layer.
         **kwargs: `name` and the other arguments of a Keras layer.
     """
 

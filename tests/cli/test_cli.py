@@ -857,3 +857,39 @@ def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
     assert (tmp_path / "ct2" / "model.bin").is_file()
     status, _, err = _main(capsys, "export", "--run-dir", run, tmp_path / "ct2", *_CTRANSLATE2)
     assert (status, "it exists" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("--version >&-", 0, ("", "")),
+        ("translate nothing a 2>&-", 2, ("", "")),
+        ("translate nothing - <&-", 2, ("", "'nothing' is not a run directory")),
+    ],
+)
+def test_closed_streams_lead_nowhere(words, status, said):
+    done = subprocess.run(
+        f'"{sys.executable}" -m keras_addnorm.cli {words}',
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status
+    for printed, expected in zip((done.stdout, done.stderr), said, strict=True):
+        assert expected in printed and (expected or not printed)
+
+
+def test_an_output_that_has_no_such_character_is_named(monkeypatch, capsys):
+    command = types.SimpleNamespace(
+        check=lambda options: None,
+        resumes=lambda options: False,
+        run=lambda options, checked: print("gr\u00fcn"),
+    )
+    options = argparse.Namespace(command=command)
+    parser = types.SimpleNamespace(parse_args=lambda arguments: options)
+    monkeypatch.setattr(cli, "build_parser", lambda: parser)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert cli.main([]) == 2
+    said = capsys.readouterr().err
+    assert "The standard output is in 'ascii', which has no '\\xfc'. Set PYTHONIO" in said
