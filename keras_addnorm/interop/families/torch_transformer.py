@@ -22,6 +22,7 @@ from keras_addnorm.interop.families.rows import (
     WeightTable,
 )
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors, read_tensors
+from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.self_attention import MULTI_HEAD_ATTENTION
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -201,7 +202,7 @@ def _require_like_torch(config: Seq2SeqConfig) -> None:
             "Use keras_addnorm.serving.export_saved_model, which exports every model.",
             value=config.self_attention,
         )
-    if set(config.attention or ()) - {"head_diversity"}:
+    if AttentionConfig.get(config.attention).to_dict().keys() - {"head_diversity"}:
         raise ArgumentError(
             "torch.nn.Transformer cannot be like this model's attention.",
             "None, or a `head_diversity` alone, which acts in training",
