@@ -19,6 +19,7 @@ from keras_addnorm.basics.tensors import to_numpy
 
 Tensor = Any
 _MOST_ZERO_POINT = 255
+_BLOCK = 128  # inputs that Keras' GPTQ takes at a time
 
 
 class Pairs(NamedTuple):
@@ -76,10 +77,11 @@ def quantization_structure(model: Any) -> dict[str, list[Any]]:
     return {"pre_block_layers": [pairs], "sequential_blocks": blocks}
 
 
-def require_zero_points(kernels: Iterable[Any], config: Any) -> None:
-    """Refuse kernels of which Keras could not store a zero point.
+def require_storable(kernels: Iterable[Any], config: Any) -> None:
+    """Refuse kernels of which Keras could not store what it computes, before it changes any.
 
-    A zero point is `round(-min / scale)` of the weights that share it, kept in eight bits without a
+    GPTQ without groups computes scales for each block of 128 inputs, and stores those of one. A
+    zero point is `round(-min / scale)` of the weights that share it, kept in eight bits without a
     sign. Where all of them have one sign it lies outside, Keras takes the bits that are left, and
     the weights come back as others.
 
@@ -92,6 +94,13 @@ def require_zero_points(kernels: Iterable[Any], config: Any) -> None:
     """
     for layer in kernels:
         kernel = to_numpy(layer.kernel)
+        if config.mode == "gptq" and config.group_size == -1 and len(kernel) > _BLOCK:
+            raise ArgumentError(
+                f"{layer.path!r} has {len(kernel)} inputs, and Keras' GPTQConfig without groups "
+                f"takes {_BLOCK} at most.",
+                f"a `group_size` such as 32 or {_BLOCK}",
+                value=config.group_size,
+            )
         size = len(kernel) if config.group_size == -1 else config.group_size
         for start in range(0, len(kernel), size):
             low, high = (find(kernel[start : start + size], axis=0) for find in (np.min, np.max))

@@ -29,7 +29,7 @@ from keras_addnorm.layers.adapted import (
 from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
-from keras_addnorm.models.calibration import quantization_structure, require_zero_points
+from keras_addnorm.models.calibration import quantization_structure, require_storable
 from keras_addnorm.models.checks import (
     check_data,
     check_inputs,
@@ -624,7 +624,7 @@ class Seq2SeqTransformer(keras.Model):
         if (mode or getattr(config, "mode", None)) in CALIBRATED:
             layers = [*self.encoder._flatten_layers(), *self.decoder._flatten_layers()]
             kernels = {one for one in layers if isinstance(one, Projection) and is_chosen(one)}
-            require_zero_points(kernels, config)
+            require_storable(kernels, config)
             super().quantize(mode, config=config, filters=kernels.__contains__, **kwargs)
             return
         with old_objects_exempt():  # Keras collects garbage for each weight, a minute in all.

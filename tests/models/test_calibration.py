@@ -80,6 +80,18 @@ def test_a_kernel_whose_zero_point_keras_would_lose_is_refused(sign, kind):
         model.quantize(config=config)
 
 
+def test_gptq_without_groups_is_refused_where_keras_would_stop_half_way():
+    model = two_signed(tiny_model(num_encoder_layers=1, intermediate_dim=131))
+    config = keras.quantizers.GPTQConfig([], tokenizer=lambda one: one, group_size=-1)
+    with pytest.raises(ValueError, match=r"output_projection.*131 inputs.*group_size.*-1"):
+        model.quantize(config=config)
+    assert not any(layer.quantization_mode for layer in kernels_of(model))
+
+
+def kernels_of(model):
+    return [layer for layer in model._flatten_layers() if hasattr(layer, "quantization_mode")]
+
+
 def test_gptq_reads_each_token_once_and_quantises_the_kernels_of_the_stacks(monkeypatch, tmp_path):
     rows = {}
     original = GPTQ.update_hessian_with_batch
