@@ -60,6 +60,7 @@ def section(lab: Lab, images: Images) -> Section:
             xticks=(5, 3, 2, 1, 0.5),
             xticklabels=(5, 3, 2, 1, 0.5),
         )
+        axis.minorticks_off()
         axis.legend()
     held_out = {
         (norm, wanted): [at_training_loss(one, wanted) for one in found[norm]]
