@@ -63,7 +63,7 @@ def section(lab: Lab, images: Images) -> Section:
 
     def reaches(scheme: str) -> bool:
         """Within a factor of 100 of the last sublayer's in all seeds."""
-        return all(1e-2 < value < 1e2 for value in ratio[scheme, deep])
+        return all(1e-2 < value < 1e2 for depth in depths for value in ratio[scheme, depth])
 
     reached = [name for name in SCHEMES if reaches(name)]
     return Section(
@@ -84,7 +84,7 @@ def section(lab: Lab, images: Images) -> Section:
             all(value < 1e-6 for value in ratio["plain", deep]),
             *(reaches(name) for name in ("no_norm", "post_ln", *OPEN)),
         ),
-        because=f"At {deep} layers, the gradient of the first sublayer is within a factor of 100 "
+        because=f"Up to {deep} layers, the gradient of the first sublayer is within a factor of 100 "
         "of the last one's, in all seeds, with "
         + (", ".join(f"`{name}`" for name in reached) or "none")
         + f". `plain` keeps {number(float(np.mean(ratio['plain', deep])))} of it. The skip "
