@@ -84,8 +84,8 @@ def section(lab: Lab, images: Images) -> Section:
             all(value < 1e-6 for value in ratio["plain", deep]),
             *(reaches(name) for name in ("no_norm", "post_ln", *OPEN)),
         ),
-        because=f"Up to {deep} layers, the gradient of the first sublayer is within a factor of 100 "
-        "of the last one's, in all seeds, with "
+        because=f"Up to {deep} layers, the gradient of the first sublayer is within a factor of "
+        "100 of the last one's, in all seeds, with "
         + (", ".join(f"`{name}`" for name in reached) or "none")
         + f". `plain` keeps {number(float(np.mean(ratio['plain', deep])))} of it. The skip "
         "alone is not what does it: with `no_norm` the stream grows from sublayer to sublayer, and "
