@@ -25,8 +25,7 @@ class Norm(keras.layers.Layer, abc.ABC):
 
     Args:
         epsilon: A small number that keeps the division finite; each norm says where it stands.
-        dtype: The dtype policy, as of a Keras layer.
-        **kwargs: `name` and the other arguments of a Keras layer.
+        **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
     """
 
     mixes_positions: ClassVar[bool] = False
@@ -43,9 +42,9 @@ class Norm(keras.layers.Layer, abc.ABC):
     the output."""
 
     @by_name(OtherOrder("Keras' LayerNormalization", ()))
-    def __init__(self, *, epsilon: float = 1e-6, dtype: Any = None, **kwargs: Any) -> None:
-        require_dtype(dtype)
-        super().__init__(dtype=dtype, **kwargs)
+    def __init__(self, *, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        require_dtype(kwargs.get("dtype"))
+        super().__init__(**kwargs)
         require_epsilon(epsilon)
         self.epsilon = epsilon
         self.supports_masking = True

@@ -33,7 +33,7 @@ from keras_addnorm.runs.train import finish, train
 from keras_addnorm.runs.trained_run import digest_of_run, load_run, save_model_config
 from keras_addnorm.runs.weight_files import save_average, save_best_weights
 from keras_addnorm.training.checkpoint_file import TrainingState, save_checkpoint
-from keras_addnorm.training.resume import Checkpoints
+from keras_addnorm.training.resume import Checkpoints, TrainingPosition
 
 PAIRS = [("a small house", "ein kleines Haus"), ("a small mouse", "eine kleine Maus")]
 SETTINGS = {
@@ -421,7 +421,8 @@ def test_a_training_does_not_begin_anew_in_the_place_of_weights(run, checkpoints
 
 
 def test_a_training_has_a_folder_of_checkpoints_before_it_has_weights(tmp_path):
-    Checkpoints(tmp_path / "run" / "checkpoints", position=None).on_train_begin()
+    position = TrainingPosition(SimpleNamespace(start_at=None), 1)
+    Checkpoints(tmp_path / "run" / "checkpoints", position).on_train_begin()
     assert (tmp_path / "run" / "checkpoints").is_dir()
 
 
