@@ -16,8 +16,8 @@ x the model says which kind it closes. For that it has to find the bracket that 
 
 Three seeds: 90 to 94 % of the kinds are right. In each a head of the second layer has found it,
 with a mean weight of 0.48 to 0.57 on the opening bracket; before training no head had more than
-0.16. The probe finds 0.47 to 0.55 of the depth's variance behind the last layer, and 0.52 to 0.61 in
-a model that was never trained: what it reads is there without training.
+0.16. The probe finds 0.47 to 0.55 of the depth's variance behind the last layer, and 0.52 to 0.61
+in a model that was never trained: what it reads is there without training.
 """
 
 from __future__ import annotations
