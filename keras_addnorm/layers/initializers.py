@@ -9,7 +9,10 @@ from typing import Any, TypeAlias
 
 import keras
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.basics.errors import ArgumentError
+
+_NUMBERS = ("value", "gain", "scale", "mean", "stddev", "minval", "maxval")
 
 InitializerLike: TypeAlias = "str | dict[str, Any] | keras.initializers.Initializer"
 
@@ -61,12 +64,21 @@ def get_initializer(**argument: Any) -> keras.initializers.Initializer:
 
 def _is_of_an_initializer(config: dict[str, Any]) -> bool:
     """Whether a dict is of an initialiser, of Keras or registered."""
-    if not isinstance(config.get("class_name"), str):
+    if not isinstance(config.get("class_name"), str) or not _has_numbers(config.get("config")):
         return False
     if config.get("module") in (None, "keras.initializers", "builtins"):
         return True
     registered = keras.saving.get_registered_object(str(config.get("registered_name")))
     return isinstance(registered, type) and issubclass(registered, keras.initializers.Initializer)
+
+
+def _has_numbers(fields: Any) -> bool:
+    """Whether the fields that Keras computes with are numbers: it does not look before it does."""
+    return not isinstance(fields, dict) or all(
+        is_number(fields[name]) or (name == "value" and isinstance(fields[name], dict | list))
+        for name in _NUMBERS
+        if name in fields
+    )
 
 
 def fresh_initializer(

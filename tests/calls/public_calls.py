@@ -163,6 +163,8 @@ NO_INITIALIZER = (
     *(None, 3, "no such", b"zeros", ["zeros"], {}, {"name": "zeros"}, {"class_name": 3}),
     {"class_name": "no such", "config": {}},
     {"class_name": "Zeros", "config": {"no such": 1}},
+    {"class_name": "RandomNormal", "config": {"stddev": "a"}},
+    {"class_name": "Constant", "config": {"value": np.nan}},
     {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}},
     {"module": "keras", "class_name": "Sequential", "config": {}, "registered_name": None},
     {"module": "os", "class_name": "getcwd", "config": "getcwd", "registered_name": "getcwd"},
