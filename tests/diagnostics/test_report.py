@@ -45,7 +45,7 @@ def test_as_text(report):
     text = str(dataclasses.replace(report, sublayers=(measured, *report.sublayers[1:])))
     assert "dL/dw      skip\n" in text and "    0.125\n" in text
     for item in report.sublayers:
-        (line,) = [line for line in lines if line.startswith(item.name)]
+        line = next(line for line in lines if line.startswith(item.name))
         assert f"{item.residual_rms:.3g}" in line
         assert f"{item.gradient_norm:.3g}" in line
     for verdict in report.verdicts:

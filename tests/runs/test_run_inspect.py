@@ -5,6 +5,7 @@ import inspect as inspect_module
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from keras_addnorm.runs.text_data import load_or_train_tokenizers, load_pairs
 from keras_addnorm.runs.trained_run import load_run, model_config, save_model_config
 from keras_addnorm.serving.versions import choose_version, existing_versions
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy, checkpoint_file
-from keras_addnorm.training.resume import Checkpoints
+from keras_addnorm.training.resume import Checkpoints, TrainingPosition
 
 PAIRS = [
     ("a red house", "ein rotes Haus"),
@@ -200,7 +201,7 @@ def test_a_string_is_a_folder_wherever_one_is_taken(directory, tmp_path):
     model = Seq2SeqTransformer(run.model.config)
     model.compile("adam", MaskedSparseCategoricalCrossentropy())
     folder = str(tmp_path / "checkpoints")
-    Checkpoints(folder, None)
+    Checkpoints(folder, TrainingPosition(mock.Mock(), 1))
     checkpoint_file.save_checkpoint(
         model, str(tmp_path / "epoch-0002.weights.h5"), checkpoint_file.TrainingState(2)
     )
@@ -246,7 +247,7 @@ _MISTAKES = [
     ((*_TRAIN, "--set", "model.scheme={name='rezero', foo=1}"), "no such field"),
     ((*_TRAIN, "--set", "model.positions=foo"), "Unknown kind of positions 'foo'"),
     ((*_TRAIN, "--set", "model.attention={foo=1}"), "Received: foo"),
-    ((*_TRAIN, "--set", "model.activation=foo"), "no such activation"),
+    ((*_TRAIN, "--set", "model.activation=foo"), "no such model.activation"),
     ((*_TRAIN, "--set", "model.max_length='x'"), "model.max_length has to be a positive"),
     ((*_TRAIN, "--set", "model.drop_path=2"), "model.drop_path is a share"),
     ((*_TRAIN, "--set", "training=3"), "must be a table"),

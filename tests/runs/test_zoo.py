@@ -230,9 +230,9 @@ def test_the_lists_are_printed(capsys, arguments, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["list", "demo-en-de"], "list takes no NAME"),
+        (["list", "demo-en-de"], "list takes no MODEL"),
         (["get", "demo-en-de", "zoo", "--public"], "--public belongs to list"),
-        (["make", "demo-en-de"], "expected make NAME DIR"),
+        (["make", "demo-en-de"], "expected make MODEL DIR"),
     ],
 )
 def test_a_wrong_use_is_told_in_a_line(capsys, arguments, words):

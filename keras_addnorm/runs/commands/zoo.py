@@ -17,10 +17,10 @@ differ in Add & Norm alone. They know the sentences of the built-in set and no o
 trying the library, for tests and for teaching.
 
 list shows them; with --public, the public checkpoints that import knows by name. get downloads one
-into DIR/NAME, and compares it with its digest. make trains it here, or distils it, evaluates it,
-and lays down what get would have fetched, with DIR/NAME.zip, which holds the same. What was stopped
-or killed goes on with the same command. DIR/NAME is a run directory: translate, evaluate, inspect
-and export take it. See docs/zoo.md.
+into DIR/MODEL, and compares it with its digest. make trains it here, or distils it, evaluates it,
+and lays down what get would have fetched, with DIR/MODEL.zip, which holds the same. What was
+stopped or killed goes on with the same command. DIR/MODEL is a run directory: translate, evaluate,
+inspect and export take it. See docs/zoo.md.
 
 examples:
   keras-addnorm zoo list
@@ -32,7 +32,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=(_LIST, "get", "make"), help="what is to be done")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a model of the list")
+    parser.add_argument("name", nargs="?", metavar="MODEL", help="a model of the list")
     parser.add_argument(
         "folder", nargs="?", type=some_path, metavar="DIR", help="the folder to put it into"
     )
@@ -45,13 +45,13 @@ def _check(options: argparse.Namespace) -> ZooModel | None:
     """The model; `None` for a list."""
     is_list = options.action == _LIST
     if options.name is not None and is_list:
-        options.parser.error(f"list takes no NAME. Received: {options.name!r}")
+        options.parser.error(f"list takes no MODEL. Received: {options.name!r}")
     if options.public and not is_list:
         options.parser.error("--public belongs to list")
     if is_list:
         return None
     if options.folder is None:
-        options.parser.error(f"expected {options.action} NAME DIR")
+        options.parser.error(f"expected {options.action} MODEL DIR")
     model = find(options.name)
     if options.action == "make":
         require_writable(options.folder / model.name)
@@ -93,6 +93,6 @@ ZOO = Command(
     _run,
     _check,
     nothing_to_prepare,  # Those that train are processes of their own.
-    usage="(list | get NAME DIR | make NAME DIR)",
+    usage="(list | get MODEL DIR | make MODEL DIR)",
     resumes=_resumes,
 )
