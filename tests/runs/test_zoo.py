@@ -137,7 +137,7 @@ def test_a_model_that_was_killed_before_it_was_packed_is_packed(tmp_path, monkey
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file)
-    made, archive = make(find("demo-en-de"), tmp_path)
+    _, archive = make(find("demo-en-de"), tmp_path)
     assert zipfile.ZipFile(archive).namelist() == ["config.toml"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo-en-de", "demo-en-de.zip"]
     with pytest.raises(UserError, match="exists already"):
