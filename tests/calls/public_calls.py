@@ -589,7 +589,7 @@ LAYERS = {
                 {"scaling": (3, "a", ["a"], {}, {"name": "no", "factor": 2}, NOTHING)},
                 {"base": (1.0, -1.0)},
             ),
-            (positions.T5Positions, {}, {"num_buckets": (0, 5), "max_distance": (0, 16, 2**31)}),
+            (positions.T5Positions, {}, {"num_buckets": (0, 5), "max_distance": (0, 16, 2**30)}),
             (positions.ShawPositions, {}, {"max_distance": (*SIZE, 2**30)}),
         )
     },

@@ -149,7 +149,7 @@ def test_without_digests_as_well_what_cannot_be_read_is_named(run, name, text):
         ("intermediate_dim", 10**7),
         ("head_dim", 10**7),
         ("num_encoder_layers", 9999),
-        ("positions", {"name": "t5", "num_buckets": 4 * 10**7, "max_distance": 10**8}),
+        ("positions", {"name": "t5", "num_buckets": 2 * 10**6, "max_distance": 10**6 + 1}),
         ("self_attention", {"name": "average_attention", "intermediate_dim": 10**8}),
     ],
 )

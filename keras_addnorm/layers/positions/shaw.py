@@ -9,12 +9,9 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.layers.positions.relative import RelativePositions
+from keras_addnorm.layers.positions.relative import MOST_DISTANCE, RelativePositions
 
 Tensor = Any
-
-# Each distance has a row of a table: as many as there are positions at most.
-_MOST_DISTANCE = 1 << 20
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -41,10 +38,10 @@ class ShawPositions(RelativePositions):
 
     def __init__(self, max_distance: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not is_whole(max_distance, 1, _MOST_DISTANCE):
+        if not is_whole(max_distance, 1, MOST_DISTANCE):
             raise ArgumentError(
                 "Shaw's positions tell distances apart up to a limit.",
-                f"1 <= `max_distance` <= {_MOST_DISTANCE}",
+                f"1 <= `max_distance` <= {MOST_DISTANCE}",
                 max_distance=max_distance,
             )
         self.max_distance = max_distance
