@@ -68,6 +68,12 @@ def quantized_policies(model: Any) -> dict[str, Any]:
 
 def quantize_layers(model: Any, policies: Mapping[str, Any]) -> None:
     """Quantise the layers of a model as `quantized_policies` described them."""
+    if not isinstance(policies, Mapping):
+        raise ArgumentError(
+            f"The file does not say which layers of '{model.name}' are quantised.",
+            "a dict of policies by the names of layers",
+            value=policies,
+        )
     layers = _by_name(model)
     for name, policy in policies.items():
         if name not in layers:
@@ -77,12 +83,30 @@ def quantize_layers(model: Any, policies: Mapping[str, Any]) -> None:
                 "Save the quantised model again, with the code that made it.",
                 value=name,
             )
-        layer, wanted = layers[name], keras.dtype_policies.deserialize(policy)
+        layer, wanted = layers[name], _quantized_policy(name, policy)
         is_plain = layer.built and layer.quantization_mode is None
         if wanted.quantization_mode in CALIBRATED and is_plain:
             _make_calibrated(layer, wanted)
         else:  # Of a layer that is built, Keras quantises the weights with it.
             layer.dtype_policy = wanted
+
+
+def _quantized_policy(name: str, policy: Any) -> Any:
+    """Return the policy of a quantised layer that a file describes; else a `ValueError`."""
+    because = None
+    try:
+        found = keras.dtype_policies.deserialize(policy)
+        if isinstance(found, keras.dtype_policies.QuantizedDTypePolicy):
+            return found
+    # What describes none can go wrong anywhere in Keras.
+    except (ValueError, TypeError, AttributeError, LookupError, ImportError) as error:
+        because = error
+    raise ArgumentError(
+        f"The file does not say how the layer '{name}' is quantised.",
+        "a policy of Keras for quantised layers, such as QuantizedDTypePolicy with the mode int8",
+        "Save the quantised model again.",
+        value=policy,
+    ) from because
 
 
 def _make_calibrated(layer: keras.layers.Layer, policy: Any) -> None:

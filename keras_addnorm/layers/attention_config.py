@@ -98,9 +98,10 @@ class AttentionConfig:
     def __post_init__(self) -> None:
         for name in ("num_key_value_heads", "window"):
             size = getattr(self, name)
-            if size is not None and not is_whole(size, 1):
+            if size is not None and not is_whole(size, 1, 2**31 - 1):
                 raise ArgumentError(
-                    f"`{name}` of the attention has to be a positive integer or None.", value=size
+                    f"`{name}` of the attention has to be a positive integer of 32 bits or None.",
+                    value=size,
                 )
         if self.soft_cap is not None and not is_number(self.soft_cap, above=0):
             raise ArgumentError(

@@ -13,6 +13,7 @@ import keras
 
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
 from keras_addnorm.basics.integrity import digest_of_values, open_weights, sha256
 from keras_addnorm.basics.text import read_text
@@ -259,6 +260,13 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
     )
 
 
+# What sizes the weights of a layer, and stands in a dict that chooses it.
+_SIZES_OF_KINDS = (
+    ("positions", "num_buckets"),
+    ("self_attention", "intermediate_dim"),
+)
+
+
 def _require_sizes(config: Seq2SeqConfig, weights: Path, directory: RunDirectory) -> None:
     """Refuses sizes of a model that weights of this size cannot have, before it is made."""
     bytes_there = weights.stat().st_size
@@ -271,6 +279,10 @@ def _require_sizes(config: Seq2SeqConfig, weights: Path, directory: RunDirectory
         smallest["intermediate_dim"] = config.hidden_dim * config.intermediate_dim * layers
     if config.positions == "learned":
         smallest["max_length"] = config.max_length * config.hidden_dim
+    described = config.to_dict()
+    for field, name in _SIZES_OF_KINDS:
+        if isinstance(kind := described[field], dict) and is_whole(kind.get(name)):
+            smallest[name] = kind[name]
     if wrong := [name for name, size in smallest.items() if size > 2 * bytes_there]:
         raise UserError(
             f"The model's configuration {str(directory.model)!r} is not that of the weights "

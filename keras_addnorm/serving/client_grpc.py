@@ -20,6 +20,7 @@ from tensorflow_serving.apis import (
 from keras_addnorm.serving.errors import (
     CODES,
     LARGEST_ANSWER,
+    MOST_AXES,
     ServingError,
     VersionStatus,
     understood,
@@ -87,6 +88,8 @@ def _call(method: Callable[..., Any], request: Any, timeout: float) -> Any:
 
 
 def _to_array(name: str, tensor: Any) -> np.ndarray:
+    if len(tensor.tensor_shape.dim) > MOST_AXES:
+        raise ValueError(f"'{name}' would have {len(tensor.tensor_shape.dim):,} axes")
     # The last value of a list stands for all that are left, however many a shape says.
     size = math.prod(dim.size for dim in tensor.tensor_shape.dim)
     if not 0 <= size <= max(_ANY_SIZE, 8 * tensor.ByteSize()):

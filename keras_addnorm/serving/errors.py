@@ -64,6 +64,9 @@ class ServingError(RuntimeError):
 LARGEST_ANSWER = 256 << 20
 """So many bytes a client reads of an answer."""
 
+MOST_AXES = 254
+"""Axes of a tensor in TensorFlow; the product of very many sizes takes minutes."""
+
 
 @contextlib.contextmanager
 def understood() -> Iterator[None]:

@@ -7,6 +7,7 @@ that is no number, on the same file system, and renamed when it is whole: `basic
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from keras_addnorm.basics.argument_checks import to_path
@@ -19,6 +20,8 @@ MANIFEST = "assets.extra/manifest.json"
 
 # For people and for other servers, which may want them otherwise; nothing of ours reads them.
 _UNLISTED = {"README.md", "models.config", "batching.config"}
+# TensorFlow takes the path of variables for a pattern of names, in which these stand for others.
+_OF_PATTERNS = re.compile(r"[*?\[\\]")
 
 
 def version_number(name: str) -> int | None:
@@ -39,8 +42,17 @@ def existing_versions(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def choose_version(directory: str | os.PathLike[str], version: int | None) -> int:
-    """Checks the number of a new version, or finds the next one."""
+    """Checks the place and the number of a new version, or finds the next one."""
     directory = to_path(directory)
+    require_no_pattern(directory)
+    name = directory.resolve().name
+    if not name.isprintable() or '"' in name:
+        raise ArgumentError(
+            "The folder of an export names the model in requests and in settings of servers.",
+            "a name without quotation and control characters",
+            "Choose another folder.",
+            received=repr(name),
+        )
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(
             f"Cannot export into '{directory}': it is a file. Pass a folder, such as "
@@ -57,6 +69,18 @@ def choose_version(directory: str | os.PathLike[str], version: int | None) -> in
     if (directory / str(version)).exists():
         raise _exists(directory / str(version))
     return version
+
+
+def require_no_pattern(directory: Path) -> None:
+    """Refuses a folder whose SavedModel TensorFlow would not find again."""
+    if _OF_PATTERNS.search(str(directory)):
+        raise ArgumentError(
+            "TensorFlow takes the path of a SavedModel for a pattern of names, and does not find "
+            "it.",
+            "a path without *, ?, [ and \\",
+            "Rename the folder, or choose another one.",
+            received=repr(str(directory)),
+        )
 
 
 def _exists(path: Path) -> FileExistsError:
@@ -82,8 +106,10 @@ def find_version(directory: str | os.PathLike[str]) -> Path:
 
     Raises:
         FileNotFoundError: If there is no exported model.
+        ValueError: If TensorFlow would not find it.
     """
     directory = to_path(directory)
+    require_no_pattern(directory)
     if any((directory / name).is_file() for name in ("saved_model.pb", MANIFEST)):
         return directory
     versions = existing_versions(directory)

@@ -474,7 +474,11 @@ LAYERS = {
             "sink": (True, np.nan, "no such", ["a"], {}, {"name": "learned", "a": 1}, NOTHING),
             "head_diversity": (3, "a", ["a"], {}, {"no such": 1}, {"outputs": "a"}, NOTHING),
         },
-        out_of_range={"num_key_value_heads": SIZE, "window": SIZE, "soft_cap": (0.0, -1.0)},
+        out_of_range={
+            "num_key_value_heads": SIZE,
+            "window": (*SIZE, 2**31),
+            "soft_cap": (0.0, -1.0),
+        },
     ),
     "BlockConfig": Call(always(layers.BlockConfig), given(**BLOCK), BLOCK_WRONG, BLOCK_RANGE),
     "FeedForward": Call(
@@ -587,8 +591,8 @@ LAYERS = {
                 {"scaling": (3, "a", ["a"], {}, {"name": "no", "factor": 2}, NOTHING)},
                 {"base": (1.0, -1.0)},
             ),
-            (positions.T5Positions, {}, {"num_buckets": (0, 5), "max_distance": (0, 16)}),
-            (positions.ShawPositions, {}, {"max_distance": SIZE}),
+            (positions.T5Positions, {}, {"num_buckets": (0, 5), "max_distance": (0, 16, 2**30)}),
+            (positions.ShawPositions, {}, {"max_distance": (*SIZE, 2**30)}),
         )
     },
 }

@@ -531,6 +531,18 @@ def test_standard_input_has_to_be_text(capsys, monkeypatch, shouting):
     assert (status, err.startswith("keras-addnorm: The standard input is not utf-8")) == (2, True)
 
 
+@pytest.mark.parametrize("before", [0, 3, 5_000])
+def test_the_line_that_is_no_text_is_named(capsys, monkeypatch, shouting, before):
+    """Wherever a block of the input ends."""
+    content = b"\xc3\xa4 dog\r\n" * before + b"a \xff dog\nb\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+    status, _, err = _main(capsys, "translate", "--model", "some")
+    assert (status, f"line {before + 1:,} has the byte 0xff, invalid start byte" in err) == (
+        2,
+        True,
+    )
+
+
 def test_f5_a_byte_order_mark_of_standard_input_is_no_text(capsys, monkeypatch, shouting):
     content = b"\xef\xbb\xbfa dog\nb\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))

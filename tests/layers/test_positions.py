@@ -245,7 +245,9 @@ def test_choices_are_written_down(choice):
         ({"name": "rotary", "scaling": {"name": "ntk"}}, "a 'factor' > 0"),
         ({"name": "t5", "num_buckets": 6}, "multiple of 4.*num_buckets=6, max_distance=128"),
         ({"name": "t5", "max_distance": 16}, "max_distance > num_buckets / 2"),
-        ({"name": "shaw", "max_distance": 0}, "Expected max_distance >= 1. Received: 0"),
+        ({"name": "t5", "max_distance": 10**9}, "at most 1048576.*max_distance=1000000000"),
+        ({"name": "shaw", "max_distance": 0}, "Expected 1 <= max_distance <= .*Received: 0"),
+        ({"name": "shaw", "max_distance": 10**9}, "<= 1048576. Received: 1000000000"),
     ],
     ids=str,
 )

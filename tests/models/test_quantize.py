@@ -208,6 +208,27 @@ def test_f9_a_file_with_another_quantised_layer_is_refused():
         FeedForward(5).build_from_config(described)
 
 
+def _policy(**config):
+    return {"module": "keras", "class_name": "QuantizedDTypePolicy", "config": config}
+
+
+@pytest.mark.parametrize(
+    "quantized",
+    [
+        ["intermediate_projection"],
+        {"intermediate_projection": "int8_from_float32"},
+        {"intermediate_projection": None},
+        {"intermediate_projection": {"a": 1}},
+        {"intermediate_projection": _policy(mode="int9", source_name="float32")},
+        {"intermediate_projection": {**_policy(name="float32"), "class_name": "DTypePolicy"}},
+    ],
+    ids=str,
+)
+def test_a_file_that_does_not_say_what_is_quantised_is_refused(quantized):
+    with pytest.raises(ValueError, match=r"The file does not say (which|how).*Received: .{1,200}"):
+        FeedForward(5).build_from_config({"input_shape": (None, None, 6), "quantized": quantized})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "jit_compile"), [*zip(OPTIONS, (False, True, False), strict=True)]

@@ -145,7 +145,13 @@ def test_without_digests_as_well_what_cannot_be_read_is_named(run, name, text):
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("intermediate_dim", 10**7), ("head_dim", 10**7), ("num_encoder_layers", 9999)],
+    [
+        ("intermediate_dim", 10**7),
+        ("head_dim", 10**7),
+        ("num_encoder_layers", 9999),
+        ("positions", {"name": "t5", "num_buckets": 2 * 10**6, "max_distance": 10**6 + 1}),
+        ("self_attention", {"name": "average_attention", "intermediate_dim": 10**8}),
+    ],
 )
 def test_sizes_that_the_weights_do_not_have_are_refused_before_a_model_is_made(run, name, size):
     """As of a run from somebody else, whose digests are right."""

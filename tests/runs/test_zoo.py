@@ -130,6 +130,20 @@ def test_a_published_model_is_fetched_whole(server, packed, tmp_path):
         get(_published(server, content), tmp_path / "zoo")
 
 
+def test_a_model_that_was_killed_before_it_was_packed_is_packed(tmp_path, monkeypatch):
+    """Its training is not done again, and what it was made of goes."""
+    monkeypatch.setattr("keras_addnorm.runs.zoo.make._run", None)
+    for file in ("demo-en-de/config.toml", "making/demo-en-de/log.csv", "making/demo-en-de.toml"):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file)
+    _, archive = make(find("demo-en-de"), tmp_path)
+    assert zipfile.ZipFile(archive).namelist() == ["config.toml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo-en-de", "demo-en-de.zip"]
+    with pytest.raises(UserError, match="exists already"):
+        make(find("demo-en-de"), tmp_path)
+
+
 def test_what_is_not_the_published_file_is_refused(server, packed, tmp_path):
     _, content = packed
     refused = functools.partial(_refused, tmp_path / "zoo")

@@ -379,6 +379,10 @@ def test_a_tensor_whose_shape_has_no_end_is_refused():
         tensor.tensor_shape.dim[0].size = size
         with pytest.raises(ValueError, match="would have"):
             _to_array("y", tensor)
+    for _ in range(254):
+        tensor.tensor_shape.dim.add(size=2**62)
+    with pytest.raises(ValueError, match="would have 255 axes"):
+        _to_array("y", tensor)
 
 
 def test_metadata_and_prediction_share_the_time(monkeypatch):

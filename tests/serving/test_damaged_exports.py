@@ -13,7 +13,7 @@ from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.server import served_versions
 from keras_addnorm.serving.server.served_versions import Versions
 from keras_addnorm.serving.server.settings import Settings
-from keras_addnorm.serving.versions import MANIFEST, require_intact
+from keras_addnorm.serving.versions import MANIFEST, choose_version, require_intact
 
 LISTED = {
     "saved_model.pb",
@@ -107,3 +107,22 @@ def test_a_card_says_nothing_of_digests(version):
     moved = shutil.move(version, version.parent / "7")
     require_intact(moved)
     assert "files" not in json.loads((version.parent / "7/assets.extra/model.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["v[1]", "v*", "v?", "a\\b"])
+def test_a_path_that_is_a_pattern_to_tensorflow_is_refused(tmp_path, name):
+    """It would export there, and find nothing when the export is loaded or served."""
+    path = tmp_path / name / "toy"
+    for refused in (
+        lambda: choose_version(path, None),
+        lambda: load_translator(path),
+        lambda: Versions(Settings(path)),
+    ):
+        with pytest.raises(ValueError, match="takes the path of a SavedModel for a pattern"):
+            refused()
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\nb", "a\x1b(Bb"])
+def test_a_name_that_settings_of_servers_cannot_have_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"names the model.*Received: '[\x20-\x7e]*'"):
+        choose_version(tmp_path / name, None)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -22,7 +23,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_addnorm.serving.server import Server, Settings, grpc_api, running
+from keras_addnorm.serving.server import Server, Settings, grpc_api, proto_tensors, running
 from keras_addnorm.serving.server.health import Health
 
 LIMIT = 100_000
@@ -150,9 +151,11 @@ def test_only_the_outputs_that_are_asked_for(stub):
     assert set(stub.Predict(message, timeout=60).outputs) == {"scores"}
     message.output_filter.append("scores")
     refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
-    message.output_filter[:] = ["nothing"]
-    details = refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
-    assert "output tensor alias not found" in details
+    for wrong in (["nothing"], ["scores"] * 9_000, ["x" * 9_000]):
+        message.output_filter[:] = wrong
+        details = refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
+        assert "output tensor alias not found" in details
+        assert len(details) < 400 and "['scores', 'translations']" in details
 
 
 def labelled():
@@ -233,8 +236,18 @@ def test_names_are_compared_before_tensors_are_made(stub, monkeypatch):
     for i in range(50):
         message.inputs[f"made up {i}"].CopyFrom(repeated(1, 20_000, float_val=[1.0]))
     details = refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
-    assert "expected the inputs ['texts']; received ['made up 0'" in details
+    assert re.search(r"expected the inputs \['texts'\]; received \['made up \d+'", details)
+    assert details.endswith("and others.") and len(details) < 300
     assert made == []
+
+
+def test_very_many_sizes_are_refused_before_they_are_multiplied(stub, monkeypatch):
+    """The product of a message's 80,000 took 80 seconds, in which nobody else was served."""
+    multiplied = []
+    monkeypatch.setattr(proto_tensors, "math", types.SimpleNamespace(prod=multiplied.append))
+    message = with_tensor(tensor=STRING, sizes=[2**62] * 255)
+    refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
+    assert multiplied == []
 
 
 def test_values_that_are_repeated_are_bounded(stub):
@@ -387,7 +400,10 @@ def test_metadata(stub):
     message = get_model_metadata_pb2.GetModelMetadataRequest()
     message.model_spec.name = "shouter"
     refused(stub.GetModelMetadata, message, grpc.StatusCode.INVALID_ARGUMENT)
-    message.metadata_field.append("signature_def")
+    for wrong in (["signature_def", "x"], ["signature_def"] * 5_000, ["x" * 5_000]):
+        message.metadata_field[:] = wrong
+        assert len(refused(stub.GetModelMetadata, message, grpc.StatusCode.INVALID_ARGUMENT)) < 400
+    message.metadata_field[:] = ["signature_def"]
     answer = stub.GetModelMetadata(message)
     assert answer.model_spec.version.value == 3
     signatures = get_model_metadata_pb2.SignatureDefMap()

@@ -15,6 +15,8 @@ from keras_addnorm.basics.integrity import DamagedFileError
 
 _POINTER = b"version https://git-lfs"
 _TOO_MANY = 1 << 63  # bytes of one array
+MOST_AXES = 64
+"""Axes of a tensor, NumPy's limit: the product of very many sizes takes minutes."""
 _NUMBERS_AT_ONCE = 1 << 22
 
 
@@ -46,15 +48,17 @@ class StoredTensor:
             any(type(number) is not int or number < 0 for number in numbers)
             or len(self.shape if self.strides is None else self.strides) != len(self.shape)
             or self.dtype.itemsize == 0
+            or len(self.shape) > MOST_AXES
             # Sizes beside a 0 need no bytes, and overflow all the same.
             or math.prod(size or 1 for size in self.shape) * self.dtype.itemsize >= _TOO_MANY
         )
         if cannot_be:
             raise DamagedFileError(
                 f"'{self.path}' describes a tensor that cannot be. Expected a place, a shape and "
-                "strides of whole numbers that are not negative, and fewer bytes than there can "
-                f"be. Received: place {self.offset!r}, shape {self.shape!r:.80}, strides "
-                f"{self.strides!r:.80}, {self.dtype}. Copy or download the file again."
+                f"strides of whole numbers that are not negative, at most {MOST_AXES} axes, and "
+                f"fewer bytes than there can be. Received: place {self.offset!r}, shape "
+                f"{self.shape!r:.80}, strides {self.strides!r:.80}, {self.dtype}. Copy or download "
+                "the file again."
             )
         if math.prod(self.shape) * self.dtype.itemsize > self.end - self.offset:
             raise DamagedFileError(

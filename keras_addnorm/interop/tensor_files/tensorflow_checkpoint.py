@@ -62,7 +62,7 @@ def read_tensorflow_checkpoint(path: Path) -> dict[str, StoredTensor]:
             "with: pip install tensorflow"
         ) from error
     try:
-        prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
+        prefix = _newest(tf, path) if path.is_dir() else str(path)
     except (tf.errors.OpError, ValueError) as error:  # Of a text that is none.
         raise _damaged(path / "checkpoint", error) from error
     if prefix is None or not Path(f"{prefix}.index").is_file():
@@ -88,6 +88,12 @@ def read_tensorflow_checkpoint(path: Path) -> dict[str, StoredTensor]:
         for name in sorted(shapes)
         if name.endswith(_VALUE) and _OF_OPTIMIZERS not in name
     }
+
+
+def _newest(tf: Any, folder: Path) -> str | None:
+    """Return the newest checkpoint, by its name: the file may lead to any other folder."""
+    state = tf.train.get_checkpoint_state(str(folder))
+    return None if state is None else str(folder / Path(state.model_checkpoint_path).name)
 
 
 def _damaged(prefix: Path, error: Exception) -> DamagedFileError:

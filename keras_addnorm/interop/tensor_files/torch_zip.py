@@ -23,6 +23,7 @@ import numpy as np
 
 from keras_addnorm.basics.errors import shown
 from keras_addnorm.interop.tensor_files.stored_tensor import (
+    MOST_AXES,
     DamagedFileError,
     StoredTensor,
     require_file_of_tensors,
@@ -147,7 +148,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 # make an object of a hundred, and each object hold one of the others many times.
 _LONGEST_PICKLE = 1 << 26
 _MOST_OPERATIONS = _MOST_VALUES = 1 << 21
-_DEEPEST, _LONGEST_NAME, _MOST_AXES = 100, 2000, 64
+_DEEPEST, _LONGEST_NAME = 100, 2000
 
 
 def read_torch(path: Path) -> Any:
@@ -249,9 +250,9 @@ def require_intact_files(tensors: Mapping[str, StoredTensor]) -> None:
 
 def _require_few(*numbers: Any) -> None:
     """Refuse a shape of very many axes, which would be copied for each tensor."""
-    if any(len(each) > _MOST_AXES for each in numbers):
+    if any(len(each) > MOST_AXES for each in numbers):
         raise DamagedFileError(
-            f"A tensor of a PyTorch file has too many axes. Expected at most {_MOST_AXES}. Copy or "
+            f"A tensor of a PyTorch file has too many axes. Expected at most {MOST_AXES}. Copy or "
             "download the file again."
         )
 

@@ -10,6 +10,9 @@ from keras_addnorm.basics.dtypes import require_dtype
 
 Tensor = Any
 
+MOST_DISTANCE = 1 << 20
+"""Distance up to which some are told apart: each has a row of a table."""
+
 
 class RelativePositions(keras.layers.Layer):
     """Positions that act inside self-attention, by how far apart a query and a key are.

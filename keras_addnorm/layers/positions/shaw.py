@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.layers.positions.relative import RelativePositions
+from keras_addnorm.layers.positions.relative import MOST_DISTANCE, RelativePositions
 
 Tensor = Any
 
@@ -38,10 +38,10 @@ class ShawPositions(RelativePositions):
 
     def __init__(self, max_distance: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not is_whole(max_distance, 1):
+        if not is_whole(max_distance, 1, MOST_DISTANCE):
             raise ArgumentError(
                 "Shaw's positions tell distances apart up to a limit.",
-                "`max_distance` >= 1",
+                f"1 <= `max_distance` <= {MOST_DISTANCE}",
                 max_distance=max_distance,
             )
         self.max_distance = max_distance

@@ -12,7 +12,7 @@ from keras import ops
 from keras_addnorm.basics.argument_checks import is_whole, require_bool
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
-from keras_addnorm.layers.positions.relative import RelativePositions
+from keras_addnorm.layers.positions.relative import MOST_DISTANCE, RelativePositions
 
 Tensor = Any
 
@@ -54,10 +54,11 @@ class T5Positions(RelativePositions):
         super().__init__(**kwargs)
         fits = is_whole(num_buckets, 4) and not num_buckets % 4
         require_bool(is_shared=is_shared)
-        if not fits or not is_whole(max_distance, num_buckets // 2 + 1):
+        if not fits or not is_whole(max_distance, num_buckets // 2 + 1, MOST_DISTANCE):
             raise ArgumentError(
                 "The buckets of T5's positions do not fit.",
-                "`num_buckets` to be a multiple of 4 and `max_distance` > `num_buckets` / 2",
+                "`num_buckets` to be a multiple of 4 and `max_distance` > `num_buckets` / 2, at "
+                f"most {MOST_DISTANCE}",
                 num_buckets=num_buckets,
                 max_distance=max_distance,
             )

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import itertools
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +40,7 @@ from keras_addnorm.runs.terminal import StatusLine, bar, show
 # Lines of a file translated at once: enough that lines of similar length share batches.
 _LINES_AT_ONCE = 1024
 _SIDES = ("source", "target")
+_LINE_ENDS = re.compile(rb"\r\n|\r|\n")
 
 _DESCRIPTION = """\
 Translates the given texts, or each line of the standard input, with a run or an exported model.
@@ -252,6 +254,7 @@ def _is_terminal(file: Any) -> bool:
 
 
 def _lines_of_stdin() -> Iterator[str]:
+    read = 0
     try:
         for number, line in enumerate(sys.stdin):
             if "\0" in line and (encoding := wide_encoding(line.encode("utf-8", "replace"))):
@@ -259,13 +262,17 @@ def _lines_of_stdin() -> Iterator[str]:
                     f"The standard input is {encoding} text, as its zero bytes say. Expected "
                     f"UTF-8. {how_to_convert(encoding)}"
                 )
+            read = number + 1
             # A byte order mark is no part of the text.
             yield (line if number else line.removeprefix("\ufeff")).rstrip("\n")
     except UnicodeDecodeError as error:
         encoding = wide_encoding(error.object)
         hint = f" It is {encoding}. {how_to_convert(encoding)}" if encoding else ""
+        # Decoding fails within the first block that no line was read from.
+        place = read + 1 + len(_LINE_ENDS.findall(error.object[: error.start]))
         raise UserError(
-            f"The standard input is not {error.encoding} text: {error}.{hint}"
+            f"The standard input is not {error.encoding} text: line {place:,} has the byte "
+            f"{error.object[error.start]:#04x}, {error.reason}.{hint}"
         ) from None
 
 

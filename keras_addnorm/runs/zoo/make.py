@@ -72,22 +72,24 @@ def make(
     """
     folder = to_path(folder)
     final, archive = folder / model.name, folder / f"{model.name}.zip"
-    if final.exists():
+    work = folder / _MAKING / model.name
+    # With what it was made of still there, the last call was killed before it had the archive.
+    if final.exists() and not work.exists():
         raise UserError(f"{str(final)!r} exists already. Remove it to make the model anew.")
     if model.teacher and not (folder / model.teacher).exists():
         make(find(model.teacher), folder, say=say)
-    work = folder / _MAKING / model.name
     settings = work.with_name(f"{model.name}.toml")
-    write_text(settings, to_toml(model.settings))
-    for command in commands(model):
-        say(f"\n{_written(command)}")
-        _run(command, folder)
-    with as_user_errors(), atomic_folder(final) as made:
-        _lay_down(model, RunDirectory(work), RunDirectory(made))
+    if not final.exists():
+        write_text(settings, to_toml(model.settings))
+        for command in commands(model):
+            say(f"\n{_written(command)}")
+            _run(command, folder)
+        with as_user_errors(), atomic_folder(final) as made:
+            _lay_down(model, RunDirectory(work), RunDirectory(made))
     with atomic_file(archive) as temporary:
         write_archive(final, temporary)
     shutil.rmtree(work)
-    settings.unlink()
+    settings.unlink(missing_ok=True)
     if not any(settings.parent.iterdir()):
         settings.parent.rmdir()
     return final, archive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -29,6 +29,8 @@ from keras_addnorm.serving.server.service import Service, find_signature, model_
 # Bytes that a request may have beyond the largest allowed body.
 _OVERHEAD = 64 * 1024
 _MESSAGE_IN_HEADER = 1000
+# Fields that a request for metadata may name, of the one that there is.
+_MOST_FIELDS = 10
 # Calls at a time beyond those that may wait: at work, refused, and about health. gRPC receives a
 # message before it is counted.
 _MORE_CALLS = 64
@@ -117,7 +119,7 @@ class _Calls:
                 request.model_spec.signature_name or DEFAULT_SIGNATURE,
                 "FAILED_PRECONDITION",
             )
-            wanted = _wanted(list(request.output_filter), list(signature.outputs))
+            wanted = _wanted(request.output_filter, list(signature.outputs))
             limit = self._service.settings.max_request_bytes
             convert = self._service.conversions
             outputs = await self._service.predict(
@@ -137,11 +139,12 @@ class _Calls:
         self, request: get_model_metadata_pb2.GetModelMetadataRequest, call: _Call
     ) -> bytes:
         name, version = _target(request.model_spec)
-        if set(request.metadata_field) != {"signature_def"}:
+        fields = request.metadata_field[: _MOST_FIELDS + 1]
+        if len(fields) > _MOST_FIELDS or set(fields) != {"signature_def"}:
             raise ServingError(
                 "INVALID_ARGUMENT",
                 "Expected 'signature_def' as metadata_field; received "
-                f"{list(request.metadata_field)[:3]}.",
+                f"{[name[:100] for name in fields[:3]]}.",
             )
         spec, signatures = self._service.metadata(name, version)
         response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=spec)
@@ -180,15 +183,16 @@ def _answer(spec: model_pb2.ModelSpec, outputs: Arrays) -> bytes:
     return serialized
 
 
-def _wanted(output_filter: list[str], outputs: list[str]) -> list[str]:
-    unknown = sorted(set(output_filter) - set(outputs))
-    if unknown or len(set(output_filter)) < len(output_filter):
+def _wanted(output_filter: Sequence[str], outputs: list[str]) -> list[str]:
+    # Of one more than there are, one is unknown or stands twice; there may be a million.
+    asked = list(output_filter[: len(outputs) + 1])
+    if len(set(asked) & set(outputs)) < len(asked):
         raise ServingError(
             "INVALID_ARGUMENT",
-            f"output tensor alias not found in signature, or twice: {output_filter}. Expected "
-            f"different ones of {sorted(outputs)}.",
+            "output tensor alias not found in signature, or twice: "
+            f"{[name[:100] for name in asked[:3]]}. Expected different ones of {sorted(outputs)}.",
         )
-    return output_filter or outputs
+    return asked or outputs
 
 
 def _handler(

@@ -12,6 +12,7 @@ new version. A session frees all its memory.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
 
 _LOCATIONS = ("Graph execution error", "Detected at", "<stack traces", " ", "\t")
 _LONGEST_MS = 2**31 - 1
+_MOST_NAMES = 10  # of inputs that a message shows
 # Threads that start operations, by the place in this list: with one pool, the operations of a small
 # request would queue behind those of large ones. All versions of a process share them.
 _POOLS = ("keras_addnorm_small", "keras_addnorm_large")
@@ -101,11 +103,13 @@ class Signature:
 
     def check_names(self, names: Collection[str]) -> None:
         """Raises `INVALID_ARGUMENT` unless inputs, not yet converted, have these names."""
-        if set(names) != self.inputs.keys():
+        if len(names) != len(self.inputs) or set(names) != self.inputs.keys():
+            shown = sorted(name[:100] for name in itertools.islice(names, _MOST_NAMES))
+            more = " and others" if len(names) > _MOST_NAMES else ""
             raise ServingError(
                 "INVALID_ARGUMENT",
                 f"Signature '{self.name}' expected the inputs {sorted(self.inputs)}; "
-                f"received {sorted(names)}.",
+                f"received {shown}{more}.",
             )
 
     def check(self, inputs: Arrays) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.errors import MOST_AXES, ServingError
 from keras_addnorm.serving.server.loaded_version import Arrays
 
 
@@ -44,6 +44,8 @@ def to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
 def _bytes_of(proto: tensor_pb2.TensorProto) -> int:
     """The memory that a tensor takes in addition to the strings in its message."""
     dtype = tf.dtypes.as_dtype(proto.dtype)
+    if len(proto.tensor_shape.dim) > MOST_AXES:
+        raise ValueError("too many axes")
     sizes = [dim.size for dim in proto.tensor_shape.dim]
     if proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0:
         raise ValueError("impossible shape")

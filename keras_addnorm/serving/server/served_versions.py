@@ -14,7 +14,11 @@ from pathlib import Path
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
 from keras_addnorm.serving.server.settings import Settings
-from keras_addnorm.serving.versions import existing_versions, require_intact
+from keras_addnorm.serving.versions import (
+    existing_versions,
+    require_intact,
+    require_no_pattern,
+)
 
 _log = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 2.0
@@ -57,6 +61,7 @@ class Versions:
         self.current: LoadedVersion | None = None
         # Resolved once: the folder itself may be a link, but links in it may not lead out of it.
         self._directory = settings.directory.resolve()
+        require_no_pattern(self._directory)
         self._settings = settings
         self._states: dict[int, VersionState] = {}
         self._refused: dict[int, _Files] = {}
