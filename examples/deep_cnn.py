@@ -10,7 +10,7 @@ in noise. Both kinds have the same layers, batch norm and all; the residual one 
 two of them, what came in.
 
 Mean training losses of three seeds: with 8 layers 0.48 plain and 0.51 residual, with 20 layers 1.76
-plain and 0.18 residual.
+plain and 0.18 residual, with 32 layers 2.14 plain, where guessing has 2.30, and 0.14 residual.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def training_loss(depth: int, is_residual: bool, seed: int, epochs: int) -> floa
 
 def main(smoke: bool = False) -> dict[tuple[int, bool], list[float]]:
     """Train each network with each seed, and print the losses, a row a depth."""
-    depths, seeds, epochs = ((4, 8), (1,), 1) if smoke else ((8, 20, 56), (1, 2, 3), 8)
+    depths, seeds, epochs = ((4, 8), (1,), 1) if smoke else ((8, 20, 32), (1, 2, 3), 8)
     found = {}
     print("| layers | plain, a loss a seed | mean | residual, a loss a seed | mean |")
     print("|---:|---|---:|---|---:|")

@@ -136,7 +136,7 @@ for kind, losses in curves.items():
 # more than to put out zeros. The skip alone starts far off, because each layer adds its first random
 # output; the norm, the other half of the box, mends a part of that.*
 #
-# It was found in convolutional networks. Those of 8, 20 and 56 layers, plain and
+# It was found in convolutional networks. Those of 8, 20 and 32 layers, plain and
 # residual, with three seeds each, is what [deep_cnn.py](../examples/deep_cnn.py) trains.
 #
 # ## The highway for gradients
