@@ -209,7 +209,9 @@ class Lexicon:
         try:
             _require_moderate(path)
             with path.open("rb") as file, np.load(file) as arrays:
-                return cls(**arrays)
+                found = dict(arrays)
+            _require_sound(**found)
+            return cls(**found)
         except Exception as error:  # What a zip without sense leads to, such as a place before it.
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
@@ -226,6 +228,26 @@ def _require_moderate(path: Path) -> None:
         size = sum(member.file_size for member in archive.infolist())
     if size > max(_ANY_SIZE, _MOST_INFLATED * path.stat().st_size):
         raise ValueError("its arrays are far larger than the file")
+
+
+def _require_sound(
+    candidates: np.ndarray, probabilities: np.ndarray, frequencies: np.ndarray
+) -> None:
+    """Refuse arrays that are no lexicon: a search would take what lies outside for something."""
+    size = len(frequencies) if frequencies.ndim == 1 else 0
+    are_listed = (
+        candidates.ndim == 2
+        and candidates.shape == probabilities.shape
+        and candidates.shape[1] <= size
+        and candidates.dtype.kind in "iu"
+        and np.all((candidates >= 0) & (candidates < size))
+    )
+    are_weighed = all(
+        each.dtype.kind in "fiu" and np.all(np.isfinite(each) & (each >= 0))
+        for each in (probabilities, frequencies)
+    )
+    if not are_listed or not are_weighed:
+        raise ValueError("its arrays are not those of a lexicon")
 
 
 def _sentences(

@@ -245,3 +245,36 @@ def test_keras_operations_alone(lexicon):
 
     found = keras.ops.convert_to_numpy(choose(tf.constant(SOURCE, tf.int32)))
     assert set(found) == expected_tokens(lexicon, SOURCE, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("candidates", lambda x: x + 13),
+        ("candidates", lambda x: -1 - x),
+        ("candidates", lambda x: x + 0.5),
+        ("candidates", lambda x: x.astype(str)),
+        ("candidates", lambda x: x[:, :2]),
+        ("candidates", lambda x: x[0]),
+        ("probabilities", lambda x: x * np.nan),
+        ("probabilities", lambda x: -x - 1),
+        ("probabilities", lambda x: x * 1j),
+        ("frequencies", lambda x: x + np.inf),
+        ("frequencies", lambda x: x[:2]),
+        ("frequencies", lambda x: x[:, None]),
+    ],
+)
+def test_a_file_whose_numbers_are_no_lexicon_is_refused(tmp_path, name, change):
+    """With a digest that is right, as of a run from somebody else."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "candidates": rng.integers(0, 13, (11, 3)).astype("int32"),
+        "probabilities": rng.random((11, 3), "float32"),
+        "frequencies": rng.random(13, "float32"),
+    }
+    path = tmp_path / "lexicon.npz"
+    np.savez_compressed(path, **arrays)
+    np.testing.assert_array_equal(Lexicon.load(path).candidates, arrays["candidates"])
+    np.savez_compressed(path, **{**arrays, name: change(arrays[name])})
+    with pytest.raises(ValueError, match="a file with a whole lexicon"):
+        Lexicon.load(path)

@@ -130,6 +130,10 @@ def test_a_damaged_folder_is_not_served(folder, tmp_path):
     with running(Settings(damaged, port=0, verify=False)) as server:
         (damaged / "index.html").unlink()
         assert fetch(server, "/")[0] == 404
+        # Exchanged for a link while it is served.
+        (tmp_path / "secret.txt").write_text("secret")
+        (damaged / "index.html").symlink_to(tmp_path / "secret.txt")
+        assert fetch(server, "/")[0] == 404
 
 
 def test_settings_of_models_are_refused(capsys, folder):

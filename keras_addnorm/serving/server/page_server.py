@@ -103,7 +103,8 @@ class PageServer:
         name = request.path_params["path"] or _INDEX
         path = self._files.get(name)
         headers = security_headers(IN_BROWSER_POLICY)
-        if path is None or not path.is_file():
+        # Since the start a file, or a folder above it, may have become a link to elsewhere.
+        if path is None or path.resolve() != path or not path.is_file():
             return PlainTextResponse("There is no such file.", 404, headers=headers)
         kind = _TYPES.get(path.suffix, "application/octet-stream")
         answer = FileResponse(path, headers=headers, media_type=kind, stat_result=path.stat())
