@@ -152,9 +152,12 @@ class Tokenizer(BaseTokenizer):
         has_list = ids is not None and not has_bytes
         self.ids_of_runs = _ids_of_runs(pieces, self.model_pieces) if has_list else {}
         sentencepiece.set_min_log_level(2)
-        self._processor = sentencepiece.SentencePieceProcessor(
-            model_proto=_splitting_only(model, self.normalizer) or proto
-        )
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(
+                model_proto=_splitting_only(model, self.normalizer) or proto
+            )
+        except RuntimeError as error:  # Of pieces that are empty, or there twice.
+            raise ValueError(f"{_not_a_model(proto)} SentencePiece: {error}") from error
         _ = self.cutter  # What cannot be looked for is refused now.
 
     @classmethod
@@ -575,7 +578,8 @@ def _parse_model(proto: bytes) -> Any:
         model.ParseFromString(proto)
     except Exception as error:  # protobuf's DecodeError, whose module differs between versions
         raise ValueError(_not_a_model(proto)) from error
-    if not model.pieces:
+    # Of bytes that are no UTF-8, the package makes bytes.
+    if not model.pieces or not all(isinstance(piece.piece, str) for piece in model.pieces):
         raise ValueError(_not_a_model(proto))
     return model
 

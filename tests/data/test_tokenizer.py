@@ -223,6 +223,17 @@ def test_character_coverage_leaves_rare_characters_out():
     assert 3 in Tokenizer.train(texts, vocabulary_size=8, character_coverage=0.99).encode("q")
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"", b"a\0"])
+def test_a_file_with_a_piece_that_is_none_is_named(tokenizer, tmp_path, name):
+    """No UTF-8, nothing, with a zero byte."""
+    path = tmp_path / "damaged.model"
+    # A piece is the first field of the model, its text the first of the piece.
+    piece = b"\x0a" + bytes([len(name)]) + name
+    path.write_bytes(tokenizer.proto + b"\x0a" + bytes([len(piece)]) + piece)
+    with pytest.raises(ValueError, match=r"Cannot load the tokenizer '.*damaged\.model'. These"):
+        Tokenizer.load(path)
+
+
 def test_save_and_load(tokenizer, tmp_path):
     path = tokenizer.save(tmp_path / "new" / "t.model")
     assert Tokenizer.load(path) == tokenizer
