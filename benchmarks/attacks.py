@@ -142,7 +142,7 @@ def run(tried: Try, folder: Path, before: float = 0.0) -> Row:
     holds = (
         answer.startswith(("read", "said: "))
         and seconds <= tried.seconds * size
-        and (tried.megabytes is None or megabytes <= tried.megabytes)
+        and (tried.megabytes is None or megabytes <= tried.megabytes + 5 * size)
     )
     return Row(tried.name, answer, seconds, max(0.0, megabytes), holds)
 

@@ -869,7 +869,7 @@ def test_numbers_of_joey_nmt_are_numbers(joey, name, tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
     (tmp_path / "best.ckpt").symlink_to(joey / "best.ckpt")
     family = families.get("joey_nmt")
-    with pytest.raises(ValueError, match=rf"'{name}' in config\.yaml is no number.*'many'"):
+    with pytest.raises(ValueError, match=rf"The setting '{name}' is no number.*'many'"):
         checkpoint = family.open(tmp_path)
         family.generation(checkpoint, family.config(checkpoint))
 

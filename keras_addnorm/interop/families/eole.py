@@ -16,6 +16,7 @@ from keras_addnorm.interop.families.fields import (
     copied,
     fixed,
     names,
+    number_in,
 )
 from keras_addnorm.interop.families.huggingface import read_settings
 from keras_addnorm.interop.families.opennmt_rows import (
@@ -91,7 +92,7 @@ _SCALINGS = {
 
 
 def _rotary(settings: Settings, count: int) -> dict[str, Any]:
-    return {"name": "rotary", "base": float(settings.get("rotary_theta", 10000))}
+    return {"name": "rotary", "base": float(number_in(settings, "rotary_theta", 10000))}
 
 
 # Our positions, of the settings of rotary ones and the number of positions.

@@ -6,9 +6,24 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.models import Seq2SeqConfig
 
 Settings = Mapping[str, Any]
+
+
+def number_in(settings: Settings, name: str, default: float) -> Any:
+    """Return a number of a file of settings, or its default; a `ValueError` if it is none."""
+    value = settings.get(name)
+    if value is None:
+        return default
+    if not is_number(value):
+        raise ArgumentError(
+            f"The setting '{name}' is no number.", f"one such as {default}", value=value
+        )
+    return value
+
 
 # They say how a model is trained, and are not known to every family's files.
 _ONLY_IN_TRAINING = frozenset(

@@ -30,6 +30,7 @@ from keras_addnorm.interop.families.fields import (
     copied,
     fixed,
     names,
+    number_in,
 )
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
@@ -141,7 +142,7 @@ class JoeyNMT(ReadOnlyFamily):
                 "of Joey NMT?"
             )
         sizes = [tensors[name].shape[0] for name in tables]
-        longest = _number(settings, "max_output_length", -1)
+        longest = number_in(_section(settings, "testing"), "max_output_length", -1)
         special = _special_symbols(settings)
         return _CONFIG_FILE.read(
             {
@@ -183,14 +184,14 @@ class JoeyNMT(ReadOnlyFamily):
             {
                 "num_beams": testing.get("beam_size", 1),
                 "max_length": config.max_length + 1,
-                "no_repeat_ngram_size": max(0, _number(settings, "no_repeat_ngram_size", -1)),
-                "repetition_penalty": max(1.0, _number(settings, "repetition_penalty", -1)),
+                "no_repeat_ngram_size": max(0, number_in(testing, "no_repeat_ngram_size", -1)),
+                "repetition_penalty": max(1.0, number_in(testing, "repetition_penalty", -1)),
                 "suppress_tokens": [] if may_be_unknown else [special["unk_id"]],
             },
             config.max_length,
             vocabulary_size=config.target_vocabulary_size,
         )
-        alpha = _number(settings, "beam_alpha", _number(settings, "alpha", -1))
+        alpha = number_in(testing, "beam_alpha", number_in(testing, "alpha", -1))
         if not isinstance(found.strategy, Beam):
             return found
         penalty = GNMTPenalty(float(max(0, alpha)))
@@ -264,18 +265,6 @@ def _checkpoint_in(folder: Path) -> Path:
 
 def _section(settings: Settings, name: str) -> Settings:
     return require_object(settings.get(name), f"'{name}' in config.yaml")
-
-
-def _number(settings: Settings, name: str, default: int) -> Any:
-    """Return a number of the section of tests."""
-    value = _section(settings, "testing").get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentError(
-            f"'{name}' in config.yaml is no number.", f"one such as {default}", value=value
-        )
-    return value
 
 
 def _special_symbols(settings: Settings) -> dict[str, Any]:

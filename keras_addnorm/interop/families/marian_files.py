@@ -16,6 +16,7 @@ from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.constraints import Constraint, ForbiddenTokens, MaxLength
 from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
 from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.fields import number_in
 from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian import text_format
 from keras_addnorm.interop.families.marian_shortlist import shortlist_file, shortlist_of
@@ -81,7 +82,7 @@ def search_of(
         places stay taken.
     """
     num_beams = settings.get("beam-size", 12)
-    penalty = AveragePenalty(float(settings.get("normalize", 0)))
+    penalty = AveragePenalty(float(number_in(settings, "normalize", 0)))
     never = [] if settings.get("allow-unk", False) else [_UNKNOWN_ID]
     if not settings.get("allow-special", False):
         vocabularies = _vocabularies(checkpoint)
@@ -89,7 +90,7 @@ def search_of(
             pieces = enumerate(read_pieces(vocabularies[1]))
             never += [token for token, piece in pieces if piece in _CONTROL_BYTES]
     # Marian cuts a sequence off there; with room for the end, ours has the same tokens.
-    factor = float(settings.get("max-length-factor", 3))
+    factor = float(number_in(settings, "max-length-factor", 3))
     constraints: list[Constraint] = [MaxLength(1, source_factor=factor)]
     if never:
         constraints.append(ForbiddenTokens(tuple(never)))

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.interop.families.family import Checkpoint
-from keras_addnorm.interop.families.fields import ConfigFile, Field, Settings, copied, fixed
+from keras_addnorm.interop.families.fields import (
+    ConfigFile,
+    Field,
+    Settings,
+    copied,
+    fixed,
+    number_in,
+)
 from keras_addnorm.interop.families.opennmt_rows import (
     HALVES,
     SEARCH,
@@ -222,7 +229,10 @@ def _positions(options: Settings) -> dict[str, Any]:
     # The factor of sqrt(D) is one of the absolute positions there.
     found: dict[str, Any] = {"scale": 1.0}
     if relative == _ROTARY:
-        found["positions"] = {"name": "rotary", "base": float(options.get("rotary_theta", 10000))}
+        found["positions"] = {
+            "name": "rotary",
+            "base": float(number_in(options, "rotary_theta", 10000)),
+        }
         width = options.get("rotary_dim", 0)
         is_whole = width in (0, options["enc_hid_size"] // options["heads"])
         found["rotary_dim"] = "that of a head" if is_whole else width

@@ -41,7 +41,10 @@ def table_of_models(models: Iterable[ZooModel]) -> str:
         f"{one.bleu_signature}"
         for one in scored
     )
-    notes = [*signatures, "keras-addnorm zoo make MODEL DIR makes one; an empty score: not made yet"]
+    notes = [
+        *signatures,
+        "keras-addnorm zoo make MODEL DIR makes one; an empty score: not made yet",
+    ]
     return "\n".join([*_columns(titles, rows), "", *notes])
 
 
