@@ -134,7 +134,7 @@ def test_stopping_changes_nothing(corpus, run, tmp_path):
     (directory.path / "averaged.weights.h5").unlink(missing_ok=True)
     # A crash can leave a row of an epoch that has no checkpoint: it must not stay.
     rows = directory.read_log()
-    directory.write_log([*rows, {**rows[0], "epoch": 1.0, "val_perplexity": 0.0}])
+    directory.write_log([*rows, {**rows[0], "epoch": 1, "val_perplexity": 0.0}])
     said = []
     train(_config(corpus, epochs=2), directory, say=said.append, verbose=0)
     assert said[0] == "Going on after epoch 1 of 2."
