@@ -46,6 +46,22 @@ def printable_lines(text: str) -> str:
     return _CONTROL_WITHIN_LINES.sub(_escaped, text)
 
 
+def text_of(error: BaseException) -> str:
+    r"""Return what another library says of a file from outside, to be part of a sentence.
+
+    Args:
+        error: Its error.
+
+    Returns:
+        Its text in one line, escaped and not too long.
+
+    Example:
+        >>> text_of(ValueError("no such type: \x0e\n"))
+        'no such type: \\x0e'
+    """
+    return printable(shortened(str(error).strip()))
+
+
 def shortened(text: str) -> str:
     """Return a message without its middle, if it is so long that nobody would read it.
 

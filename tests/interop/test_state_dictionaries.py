@@ -409,7 +409,7 @@ def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
     assert found.constraints == (MaxLength(1, source_factor=2.0),)
     assert found.not_followed == ("word-penalty = 0.2",)
     path.write_text("beam-size: 1\nnormalize: a lot\n")
-    with pytest.raises(ValueError, match="'normalize' is no number.*Received: 'a lot'"):
+    with pytest.raises(ValueError, match=r"'normalize' is no number.*Received: 'a lot'"):
         MARIAN.generation(*opened(tmp_path))
     path.unlink()
     os.mkfifo(path)  # not passed over as if there were none

@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.printing import text_of
 from keras_addnorm.data.readers.columns import Columns, languages_in
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
@@ -123,5 +124,6 @@ def _opened(file: InputFile) -> Iterator[tuple[Any, Iterator[Any]]]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # Of the system; that of a damaged page has no number.
         raise ValueError(
-            f"{file.label} cannot be read as Parquet or Arrow ({error}). Fetch the file again."
+            f"{file.label} cannot be read as Parquet or Arrow ({text_of(error)}). Fetch the file "
+            "again."
         ) from error

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.printing import text_of
 from keras_addnorm.basics.text import is_encoding_of_text
 from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
@@ -151,7 +152,8 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
         ) from error
     except RefusedElementError as error:
         raise ValueError(
-            f"{file.label}, line {parser.getLineNumber()}: {error}. Take it out of the file."
+            f"{file.label}, line {parser.getLineNumber()}: {text_of(error)}. Take it out of the "
+            "file."
         ) from error
     except _UnknownEntityError as error:
         raise ValueError(
@@ -161,12 +163,12 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
         ) from error
     except _EncodingError as error:
         raise ValueError(
-            f"{file.label}, line 1: XML in an encoding that cannot be read ({error}). Expected "
-            "UTF-8, UTF-16 or one of one byte a character. Convert it with iconv, and name the new "
-            "encoding in the first line."
+            f"{file.label}, line 1: XML in an encoding that cannot be read ({text_of(error)}). "
+            "Expected UTF-8, UTF-16 or one of one byte a character. Convert it with iconv, and "
+            "name the new encoding in the first line."
         ) from error
     except SAXException as error:
-        raise ValueError(f"{file.label}: cannot be read as XML ({error}).") from error
+        raise ValueError(f"{file.label}: cannot be read as XML ({text_of(error)}).") from error
 
 
 class _UnknownEntityError(Exception):
