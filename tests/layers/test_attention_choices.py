@@ -299,7 +299,7 @@ class OnJAX:
     [
         ({"num_key_value_heads": 0}, "num_key_value_heads.*positive integer.*Received: 0"),
         ({"num_key_value_heads": 3}, "divide num_heads=4: one of 1, 2, 4. Received: 3"),
-        ({"window": 2.5}, "window.*positive integer or None. Received: 2.5"),
+        ({"window": 2.5}, "window.*positive integer of 32 bits or None. Received: 2.5"),
         ({"soft_cap": 0.0}, "soft_cap.*has to be positive.*Received: 0.0"),
         ({"query_key_norm": "batch"}, "no such norm"),
         ({"query_key_norm": "batch_norm"}, "query_key_norm.*mix positions.*'batch_norm'"),

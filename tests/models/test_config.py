@@ -175,7 +175,10 @@ def test_a_config_is_frozen():
         ({"activation": "swoosh"}, "no such activation"),
         ({"positions": "rope"}, "no such kind of positions.*alibi, t5, shaw.*Received: 'rope'"),
         ({"positions": {"name": "t5", "buckets": 3}}, "'t5' has no such field.*num_buckets"),
-        ({"positions": {"name": "shaw", "max_distance": 0}}, "Expected max_distance >= 1"),
+        (
+            {"positions": {"name": "shaw", "max_distance": 0}},
+            "Expected 1 <= max_distance <= 1048576",
+        ),
         ({"attention": {"heads": 3}}, "Expected fields among num_key_value_heads.*: heads"),
         (
             {"num_heads": 6, "attention": {"num_key_value_heads": 4}},
