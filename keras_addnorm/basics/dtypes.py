@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ERRORS_OF_CONFIGS, ArgumentError
 
 
 def require_dtype(dtype: Any) -> None:
@@ -14,8 +14,7 @@ def require_dtype(dtype: Any) -> None:
     try:
         policy = keras.dtype_policies.get(dtype)
         is_of_floats = "float" in policy.compute_dtype
-    # A dict that is none can go wrong anywhere in Keras.
-    except (ValueError, TypeError, AttributeError, LookupError, ImportError):
+    except ERRORS_OF_CONFIGS:
         is_of_floats = False
     if not is_of_floats:
         raise ArgumentError(

@@ -9,6 +9,9 @@ from typing import Any, Self
 from keras_addnorm.basics.printing import printable_lines, shortened
 from keras_addnorm.basics.suggestions import near_names
 
+ERRORS_OF_CONFIGS = (ValueError, TypeError, AttributeError, LookupError, ImportError)
+"""What Keras raises, anywhere inside, at the config of an object that describes none."""
+
 _NONE_GIVEN = object()
 _LONGEST = 200
 _JOINTS = str.maketrans(".-", "__")

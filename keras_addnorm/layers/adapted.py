@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics.dtypes import require_dtype
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ERRORS_OF_CONFIGS, ArgumentError
 
 Tensor = Any
 
@@ -98,8 +98,7 @@ def _quantized_policy(name: str, policy: Any) -> Any:
         found = keras.dtype_policies.deserialize(policy)
         if isinstance(found, keras.dtype_policies.QuantizedDTypePolicy):
             return found
-    # What describes none can go wrong anywhere in Keras.
-    except (ValueError, TypeError, AttributeError, LookupError, ImportError) as error:
+    except ERRORS_OF_CONFIGS as error:
         because = error
     raise ArgumentError(
         f"The file does not say how the layer '{name}' is quantised.",

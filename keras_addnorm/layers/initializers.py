@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import keras
 
 from keras_addnorm.basics.argument_checks import is_number
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ERRORS_OF_CONFIGS, ArgumentError
 
 _NUMBERS = ("value", "gain", "scale", "mean", "stddev", "minval", "maxval")
 
@@ -52,8 +52,7 @@ def get_initializer(**argument: Any) -> keras.initializers.Initializer:
             found = keras.initializers.get(value)
             if found is not None:
                 return found
-    # A dict that is none can go wrong anywhere in Keras.
-    except (ValueError, TypeError, AttributeError, LookupError, ImportError) as error:
+    except ERRORS_OF_CONFIGS as error:
         because = error
     raise ArgumentError(
         f"`{name}` is no initialiser.",

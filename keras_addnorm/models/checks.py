@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ERRORS_OF_CONFIGS, ArgumentError
 from keras_addnorm.basics.tensors import not_finite, values_of
 from keras_addnorm.decoding.checks import check_ids, check_length, check_padding, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -224,8 +224,7 @@ def get_optimizer(optimizer: Any) -> keras.optimizers.Optimizer | None:
     """Return the optimiser that Keras makes of a value, `None` of `None`; else a `ValueError`."""
     try:
         found: Any = keras.optimizers.get(optimizer)
-    # A dict that is none can go wrong anywhere in Keras.
-    except (ValueError, TypeError, AttributeError, LookupError, ImportError):
+    except ERRORS_OF_CONFIGS:
         found = False
     if found is not None and not isinstance(found, keras.optimizers.Optimizer):
         raise ArgumentError(

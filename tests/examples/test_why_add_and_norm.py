@@ -98,19 +98,25 @@ def test_a_page_from_records(example, tmp_path):
     assert not list(tmp_path.rglob(".*"))
 
 
-@pytest.mark.slow
-def test_a_training_that_starts_again_is_the_same(tmp_path):
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    """A laboratory of forty short sentences, and two updates."""
     from claims import lab, records
 
     scale = dataclasses.replace(lab.QUICK, pairs=40, steps=2, vocabulary_size=40)
     pairs = [(f"word {n} of many", f"wort {n} von vielen") for n in range(40)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lab, "load_translation", lambda name, split: pairs)
-        bench = lab.Lab(scale, records.Records(tmp_path / "records.jsonl"))
-        training = lab.Training("pre_ln", 2)
-        first = bench._train(training)
-        large = bench._train(dataclasses.replace(training, initialization="std_1"))
-        again = bench._train(training)
+    monkeypatch.setattr(lab, "load_translation", lambda name, split: pairs)
+    return lab.Lab(scale, records.Records(tmp_path / "records.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_training_that_starts_again_is_the_same(bench):
+    from claims import lab
+
+    training = lab.Training("pre_ln", 2)
+    first = bench._train(training)
+    large = bench._train(dataclasses.replace(training, initialization="std_1"))
+    again = bench._train(training)
     assert first["losses"] == again["losses"]
     assert first["held_out_loss"] == again["held_out_loss"]
     assert first["held_out_loss"] == first["held_out_loss_in_training_mode"]
@@ -284,17 +290,12 @@ def test_the_share_that_all_rows_have_in_common():
 
 
 @pytest.mark.slow
-def test_another_seed_has_other_weights_and_sentences(tmp_path):
-    from claims import lab, records
+def test_another_seed_has_other_weights_and_sentences(bench):
+    from claims import lab
 
-    scale = dataclasses.replace(lab.QUICK, pairs=40, steps=2, vocabulary_size=40)
-    pairs = [(f"word {n} of many", f"wort {n} von vielen") for n in range(40)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lab, "load_translation", lambda name, split: pairs)
-        bench = lab.Lab(scale, records.Records(tmp_path / "records.jsonl"))
-        trainings = [lab.Training("pre_ln", 2, seed=seed) for seed in (1, 2, 1, None)]
-        losses = [bench._train(training)["losses"] for training in trainings]
-        sources = [bench.batches(training)[0][0]["source"] for training in trainings]
+    trainings = [lab.Training("pre_ln", 2, seed=seed) for seed in (1, 2, 1, None)]
+    losses = [bench._train(training)["losses"] for training in trainings]
+    sources = [bench.batches(training)[0][0]["source"] for training in trainings]
     assert losses[0] == losses[2] != losses[1]
     assert not np.array_equal(sources[0], sources[1])
     first, last = (
