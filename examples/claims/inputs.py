@@ -49,7 +49,7 @@ def section(lab: Lab, images: Images) -> Section:
         for inputs in INPUTS
         for network in NETWORKS
     }
-    sizes = lab.scale.batch_sizes[:1]
+    sizes = (lab.scale.batch_sizes[0], lab.scale.batch_sizes[-1])
     cost = {
         size: lab.measure("time of norms", {"batch_size": size}, lambda size=size: times(size))
         for size in sizes
@@ -123,10 +123,13 @@ def section(lab: Lab, images: Images) -> Section:
         f"it leaves {mean('different', '`layer_norm` in front')}, in each layer "
         f"{mean('different', '`layer_norm` in each layer')}. Features of different scales are to "
         "be standardised before the model; in a Transformer the inputs are embeddings, all of one "
-        f"scale. *Time:* with {sizes[0]} a batch, a BatchNorm takes {ratio(sizes[0], WAYS[1]):.2f} "
-        f"times as long as a LayerNorm in training, and {ratio(sizes[0], WAYS[0]):.2f} times in "
-        "inference. These are one machine's CPUs; what BatchNorm costs between devices is not in "
-        "it.",
+        "scale. *Time:* "
+        + "; ".join(
+            f"with {size} a batch, a BatchNorm takes {ratio(size, WAYS[1]):.2f} times as long as a "
+            f"LayerNorm in training, and {ratio(size, WAYS[0]):.2f} times in inference"
+            for size in sizes
+        )
+        + ". These are one machine's CPUs; what BatchNorm costs between devices is not in it.",
     )
 
 
