@@ -6,6 +6,7 @@ import contextlib
 import csv
 import fcntl
 import io
+import itertools
 import json
 import os
 import re
@@ -230,9 +231,32 @@ class RunDirectory:
                     f"Another process is training in {str(self.path)!r}. Wait for it, stop it, or "
                     "choose another run directory."
                 ) from None
+            self.require_own_folders()
             yield
         finally:
             os.close(descriptor)
+
+    def require_own_folders(self) -> None:
+        """Refuses links in the place of folders: what is written and removed there is another's.
+
+        Raises:
+            UserError: If there is one; it is named.
+        """
+        places = [name for name, place in vars(RunDirectory).items() if isinstance(place, _Place)]
+        folders = [folder for place in places if (folder := getattr(self, place)).is_dir()]
+        inside = (
+            Path(above, name)
+            for folder in folders
+            for above, below, _ in os.walk(folder)
+            for name in below
+        )
+        for folder in itertools.chain(folders, inside):
+            if folder.is_symlink():
+                raise UserError(
+                    f"{str(folder)!r} is a link, and what this run writes and removes would be "
+                    "in another folder. Expected a folder. Put the folder itself there; the whole "
+                    "run directory may be elsewhere, behind a link."
+                )
 
     def remove_leftovers(self) -> None:
         """Removes half-written files of a killed training; call it with the lock held.
@@ -242,7 +266,8 @@ class RunDirectory:
         for folder in (self.path, self.checkpoints, self.best_epochs, self.tokenizer):
             for path in folder.glob(".*"):
                 if _LEFTOVER.fullmatch(path.name):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    is_folder = path.is_dir() and not path.is_symlink()
+                    shutil.rmtree(path) if is_folder else path.unlink()
         for path in self.tokenizer.glob(".*.model.*"):  # as they were named once
             path.unlink()
 

@@ -162,6 +162,7 @@ def evaluated(
 ) -> Iterator[Evaluation | None]:
     """Evaluates in portions, which stay until the end of the block."""
     directory.weights()  # Before the texts are read.
+    directory.require_own_folders()
     texts = Texts.read(directory, config, split, references)
     started = time.perf_counter()
     before: list[int] = []
