@@ -24,10 +24,10 @@ from keras_addnorm.decoding.decoder import SpecialIds
 Tensor = Any
 
 _MOST_COOCCURRENCES = 10_000_000
+"""Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
 # The bytes of the arrays of a file, for each byte on the disk and in any case: most of a list of
 # candidates may be empty.
 _MOST_INFLATED, _ANY_SIZE = 100, 1 << 26
-"""Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -222,11 +222,16 @@ class Lexicon:
             ) from error
 
 
+def most_bytes(path: Path) -> int:
+    """Return how many bytes the arrays of a lexicon may have that is read from a file."""
+    return max(_ANY_SIZE, _MOST_INFLATED * path.stat().st_size)
+
+
 def _require_moderate(path: Path) -> None:
     """Refuse a zip whose arrays are far larger than those of a lexicon of its size."""
     with zipfile.ZipFile(path) as archive:
         size = sum(member.file_size for member in archive.infolist())
-    if size > max(_ANY_SIZE, _MOST_INFLATED * path.stat().st_size):
+    if size > most_bytes(path):
         raise ValueError("its arrays are far larger than the file")
 
 

@@ -506,6 +506,17 @@ def test_what_a_disk_says_in_the_middle_of_a_training_is_a_sentence(
     assert "The checkpoints written so far are whole" in str(caught.value)
 
 
+def test_a_folder_that_is_gone_is_a_sentence(monkeypatch, tmp_path):
+    """Whatever was to be done there: Python says no more than that something is not there."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for guard in (as_user_errors, system_errors_as_user_errors):
+        for action in (lambda: os.mkdir("run"), lambda: os.path.abspath("run")):
+            with pytest.raises(UserError, match=r"^The current folder is gone: "), guard():
+                action()
+
+
 @pytest.mark.parametrize(
     "error",
     [
