@@ -129,7 +129,8 @@ def export_bergamot(
     _check_widths(model)
     samples = [require_type("A sample", text, str) for text in listed("Samples", samples)]
     if lexicon is not None:
-        require_type("A lexicon", lexicon, Lexicon)
+        require_type("A lexicon", lexicon, Lexicon).require_sound()
+        lexicon.require_fit(model.config)
     if page is not None:
         require_type("A page", page, BrowserPage)
     merged = merge_lora(model)

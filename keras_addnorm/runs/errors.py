@@ -28,7 +28,7 @@ def as_user_errors() -> Iterator[None]:
         is_known = error.errno in _OF_THE_DISK or _is_nowhere(error)
         said = _sentence(error) if is_known else None
         raise UserError(said or _without_number(error)) from error
-    except (ValueError, TypeError, LookupError, ImportError) as error:
+    except (ValueError, TypeError, LookupError, ImportError, FloatingPointError) as error:
         raise UserError(str(error)) from error
 
 

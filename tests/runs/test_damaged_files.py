@@ -517,6 +517,12 @@ def test_a_folder_that_is_gone_is_a_sentence(monkeypatch, tmp_path):
                 action()
 
 
+def test_logits_that_are_no_numbers_are_a_sentence():
+    """Weights of a run may be finite, and what is computed with them not."""
+    with pytest.raises(UserError, match=r"^A logit was NaN"), as_user_errors():
+        raise FloatingPointError("A logit was NaN or infinite at step 0 of the search.")
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from weight_files import tensors
 
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT
 from keras_addnorm.decoding import Lexicon
 from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
