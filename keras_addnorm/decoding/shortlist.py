@@ -188,60 +188,6 @@ class Lexicon:
         probabilities[source[kept], place[kept]] = probability[kept]
         return cls(candidates, probabilities, (frequencies / len(targets)).astype("float32"))
 
-    def require_sound(self) -> None:
-        """Raise a `ValueError` for arrays that are no lexicon.
-
-        A search, or an engine, would take what lies outside of the vocabulary for something.
-
-        Raises:
-            ValueError: If they have other shapes than they should, a candidate lies outside of the
-                vocabulary, or a number is negative or not finite.
-        """
-        arrays = tuple(map(np.asarray, vars(self).values()))
-        candidates, probabilities, frequencies = arrays
-        size = len(frequencies) if frequencies.ndim == 1 else 0
-        are_listed = (
-            candidates.ndim == 2
-            and candidates.shape == probabilities.shape
-            and candidates.shape[1] <= size
-            and candidates.dtype.kind in "iu"
-            and np.all((candidates >= 0) & (candidates < size))
-        )
-        are_weighed = all(
-            each.dtype.kind in "fiu" and np.all(np.isfinite(each) & (each >= 0))
-            for each in (probabilities, frequencies)
-        )
-        if not are_listed or not are_weighed:
-            raise ArgumentError(
-                "The arrays are not those of a lexicon.",
-                "`candidates` and `probabilities` (V_source, C) and `frequencies` (V_target,), "
-                "ids below V_target, and finite numbers >= 0",
-                "Estimate it with `Lexicon.estimate`.",
-                received=", ".join(f"{each.dtype} {each.shape}" for each in arrays),
-            )
-
-    def require_fit(self, config: Any) -> None:
-        """Raise unless the lexicon fits a model's vocabularies.
-
-        Args:
-            config: The model's config, or the `DecoderInfo` of another decoder.
-
-        Raises:
-            ValueError: If it does not.
-        """
-        received = (self.candidates.shape[0], self.frequencies.shape[0])
-        known = (config.source_vocabulary_size, config.target_vocabulary_size)
-        expected = tuple(
-            size if size is not None else own for size, own in zip(known, received, strict=True)
-        )
-        if received != expected:
-            raise ArgumentError(
-                "The shortlist does not belong to the model.",
-                f"a lexicon of {expected[0]} source and {expected[1]} target tokens",
-                "Estimate it with the tokenizer of the model.",
-                received=f"{received[0]} and {received[1]}",
-            )
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a file that ends in `.npz`."""
         np.savez_compressed(path, **vars(self))
@@ -265,7 +211,7 @@ class Lexicon:
             with path.open("rb") as file, np.load(file) as arrays:
                 found = dict(arrays)
             lexicon = cls(**found)
-            lexicon.require_sound()
+            require_sound(lexicon)
             return lexicon
         except Exception as error:  # What a zip without sense leads to, such as a place before it.
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
@@ -275,6 +221,66 @@ class Lexicon:
                 remedy="Delete it, to have it estimated again.",
                 received=f"{path}, which is none, or not whole",
             ) from error
+
+
+def require_sound(lexicon: Lexicon) -> None:
+    """Raise a `ValueError` for arrays that are no lexicon.
+
+    A search, or an engine, would take what lies outside of the vocabulary for something.
+
+    Args:
+        lexicon: The lexicon.
+
+    Raises:
+        ValueError: If they have other shapes than they should, a candidate lies outside of the
+            vocabulary, or a number is negative or not finite.
+    """
+    arrays = tuple(map(np.asarray, vars(lexicon).values()))
+    candidates, probabilities, frequencies = arrays
+    size = len(frequencies) if frequencies.ndim == 1 else 0
+    are_listed = (
+        candidates.ndim == 2
+        and candidates.shape == probabilities.shape
+        and candidates.shape[1] <= size
+        and candidates.dtype.kind in "iu"
+        and np.all((candidates >= 0) & (candidates < size))
+    )
+    are_weighed = all(
+        each.dtype.kind in "fiu" and np.all(np.isfinite(each) & (each >= 0))
+        for each in (probabilities, frequencies)
+    )
+    if not are_listed or not are_weighed:
+        raise ArgumentError(
+            "The arrays are not those of a lexicon.",
+            "`candidates` and `probabilities` (V_source, C) and `frequencies` (V_target,), "
+            "ids below V_target, and finite numbers >= 0",
+            "Estimate it with `Lexicon.estimate`.",
+            received=", ".join(f"{each.dtype} {each.shape}" for each in arrays),
+        )
+
+
+def require_fit(lexicon: Lexicon, config: Any) -> None:
+    """Raise unless the lexicon fits a model's vocabularies.
+
+    Args:
+        lexicon: The lexicon.
+        config: The model's config, or the `DecoderInfo` of another decoder.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    received = (lexicon.candidates.shape[0], lexicon.frequencies.shape[0])
+    known = (config.source_vocabulary_size, config.target_vocabulary_size)
+    expected = tuple(
+        size if size is not None else own for size, own in zip(known, received, strict=True)
+    )
+    if received != expected:
+        raise ArgumentError(
+            "The shortlist does not belong to the model.",
+            f"a lexicon of {expected[0]} source and {expected[1]} target tokens",
+            "Estimate it with the tokenizer of the model.",
+            received=f"{received[0]} and {received[1]}",
+        )
 
 
 def most_bytes(path: Path) -> int:
@@ -418,7 +424,7 @@ class Shortlist:
         require_type("A lexicon", self.lexicon, Lexicon)
         # In the graph of an export they are tensors.
         if all(isinstance(each, np.ndarray) for each in vars(self.lexicon).values()):
-            self.lexicon.require_sound()
+            require_sound(self.lexicon)
         vocabulary_size = self.lexicon.frequencies.shape[0]
         if not is_whole(self.size, 4, vocabulary_size):
             raise ArgumentError(
@@ -442,7 +448,7 @@ class Shortlist:
         Raises:
             ValueError: If it does not.
         """
-        self.lexicon.require_fit(config)
+        require_fit(self.lexicon, config)
         largest = max(config.pad_id, config.start_id, config.end_id)
         if largest >= self.vocabulary_size:
             raise ArgumentError(

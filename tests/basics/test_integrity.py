@@ -182,9 +182,7 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(folder, name):
 def test_a_manifest_that_is_no_list_of_digests_is_named(folder, files):
     content = {"files": files, "digest": _digest_of_list(files)}
     Manifest(folder).path.write_text(json.dumps(content))
-    with pytest.raises(
-        DamagedFileError, match=r"^The list of digests '.* is damaged"
-    ):
+    with pytest.raises(DamagedFileError, match=r"^The list of digests '.* is damaged"):
         Manifest(folder).check(folder)
 
 
