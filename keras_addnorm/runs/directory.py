@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import has_file, is_whole, to_file, to_path
+from keras_addnorm.basics.argument_checks import has_file, is_number, is_whole, to_file, to_path
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import Manifest
@@ -50,6 +50,14 @@ _REMEDIES = {
     "lexicon.npz": "Remove it, to have it estimated again.",
     "scores.json": "Remove it, and evaluate again.",
 }
+
+
+def _is_of_a_split(found: Any) -> bool:
+    """Whether something is what `evaluate` writes of a split, as far as it is read again."""
+    cased = found.get("cased") if isinstance(found, dict) else None
+    return isinstance(cased, dict) and all(
+        is_number(score) for name, score in cased.items() if name in ("bleu", "chrf")
+    )
 
 
 def _number(text: str) -> float:
@@ -418,9 +426,9 @@ class RunDirectory:
         self.check(self.scores)
         try:
             scores = parse_json(to_file(self.scores).read_bytes())
-            if isinstance(scores, dict):
+            if isinstance(scores, dict) and all(map(_is_of_a_split, scores.values())):
                 return scores
-            reason = "it has no splits"
+            reason = "it has no splits, or something else than their scores"
         except ValueError as error:
             reason = str(error)
         raise UserError(
