@@ -154,8 +154,8 @@ def to_path(path: str | os.PathLike[str]) -> Path:
         The path.
 
     Raises:
-        ValueError: If it is empty, or has a zero character. `Path("")` is the current folder, which
-            nobody has named.
+        ValueError: If it is empty, or has a zero character, or one that no name can have.
+            `Path("")` is the current folder, which nobody has named.
 
     Example:
         >>> from keras_addnorm.basics.argument_checks import to_path
@@ -163,6 +163,12 @@ def to_path(path: str | os.PathLike[str]) -> Path:
         'mine'
     """
     text = os.fsdecode(path)
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ArgumentError(
+            "A path has a character that no name has.", "text in UTF-8", value=text
+        ) from error
     if text == "" or "\0" in text:
         raise ArgumentError(
             f"A path {'has a zero character' if text else 'is empty'}.",

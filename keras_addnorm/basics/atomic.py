@@ -59,6 +59,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         return
     final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.with_name(f".{os.getpid()}.{final.name}")
+    # A link of that name would lead what is written elsewhere.
+    temporary.unlink(missing_ok=True)
     try:
         yield temporary
         flush_to_disk(temporary)

@@ -84,13 +84,15 @@ class Manifest:
             files = content["files"]
             if content["digest"] != _digest_of_list(files):
                 reason = "its own digest is another"
+            elif not all(isinstance(digest, str) for digest in files.values()):
+                reason = "what it lists of a file is no digest"
             elif outside := [name for name in files if not _is_inside(name)]:
                 reason = f"it lists a file outside of its folder, {outside[0]!r}"
             else:
                 return dict(files)
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
         raise DamagedFileError(
             f"The list of digests '{self.path}' is damaged ({reason}). Copy it again from where it "

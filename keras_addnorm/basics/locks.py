@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.errors import ArgumentError
 
 _SECONDS_BETWEEN_TRIES = 0.05
 
@@ -50,16 +51,35 @@ def lock_soon(descriptor: int, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def alone(path: str | os.PathLike[str]) -> Iterator[None]:
+def alone(path: str | os.PathLike[str], busy: str = "") -> Iterator[None]:
     """Lets one process at a time change a file, which need not exist: others wait.
 
     Meanwhile `.<name>.lock` is beside it.
+
+    Args:
+        path: The file.
+        busy: What is said of another process instead of waiting for it; empty to wait.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        BlockingIOError: If another process has it, and `busy` is not empty.
+        ValueError: If a link is in the place of the lock: a file would be made where it leads.
     """
     path = to_path(path)
     held = path.with_name(f".{path.name}.lock")
     while True:
-        descriptor = os.open(held, os.O_RDWR | os.O_CREAT, 0o666)
-        lock(descriptor)
+        if held.is_symlink():
+            raise ArgumentError(
+                f"'{held}' is a link.", "a file of this library, or nothing", "Remove it."
+            )
+        descriptor = os.open(held, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        if not busy:
+            lock(descriptor)
+        elif not lock_soon(descriptor, 0.0):
+            os.close(descriptor)
+            raise BlockingIOError(busy)
         if _is_still(descriptor, held):
             break
         # Whoever had it has removed it.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _LONGEST_MESSAGE = 2000
+_NAMES_SHOWN, _LONGEST_NAME = 12, 40
 _START_OF_MESSAGE, _END_OF_MESSAGE = 1500, 400
 # Control characters, halves of surrogate pairs, Unicode's line ends, and what turns the direction
 # of all that follows.
@@ -79,6 +81,28 @@ def shortened(text: str) -> str:
         return text
     start, end = text[:_START_OF_MESSAGE], text[-_END_OF_MESSAGE:]
     return f"{start} [... {len(text) - len(start) - len(end):,} characters ...] {end}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in quotation marks, for a message: the first ones, and not at any length.
+
+    Args:
+        names: The names, which may come from a file.
+
+    Returns:
+        The list.
+
+    Example:
+        >>> listed(["en", "de"]), len(listed(map(str, range(1000)))) < 100
+        ("'en', 'de'", True)
+    """
+    names = list(names)
+    shown = [
+        repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
+        for name in names[:_NAMES_SHOWN]
+    ]
+    more = len(names) - len(shown)
+    return ", ".join(shown + [f"and {more:,} others"] * bool(more))
 
 
 def _escaped(match: re.Match[str]) -> str:

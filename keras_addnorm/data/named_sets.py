@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.printing import listed
 from keras_addnorm.data.demo.generate import Pair, demo_splits, fingerprint, target_grammar
 from keras_addnorm.data.open_files import choose_direction
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.readers import InputFile, RawPair
 from keras_addnorm.data.request import Request
-from keras_addnorm.data.splits import listed
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import TranslationSet
 

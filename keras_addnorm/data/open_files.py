@@ -21,7 +21,7 @@ from keras_addnorm.basics.languages import (
     require_code,
     tidy,
 )
-from keras_addnorm.basics.printing import printable
+from keras_addnorm.basics.printing import listed, printable
 from keras_addnorm.data.file_names import (
     NAMING,
     VALIDATION_NAMES,
@@ -43,7 +43,6 @@ from keras_addnorm.data.readers import (
 )
 from keras_addnorm.data.readers.input_file import members
 from keras_addnorm.data.request import ReaderChoice, Request
-from keras_addnorm.data.splits import listed
 from keras_addnorm.data.translation_set import TranslationSet
 
 STANDARD_INPUT = "-"

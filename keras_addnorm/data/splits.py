@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.printing import listed
 from keras_addnorm.data.file_names import VALIDATION_NAMES
 
 _PART = re.compile(
@@ -39,11 +40,6 @@ def resolve_split(split: str, splits: Sequence[str], label: str) -> str:
 def names_in(split: str) -> tuple[str, ...]:
     """The names of an expression, each once."""
     return tuple(dict.fromkeys(part.strip().partition("[")[0] for part in split.split("+")))
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names in quotation marks, for messages."""
-    return ", ".join(repr(name) for name in names)
 
 
 def _resolve_part(part: str, splits: Sequence[str], label: str) -> str:

@@ -24,10 +24,10 @@ from keras_addnorm.decoding.decoder import SpecialIds
 Tensor = Any
 
 _MOST_COOCCURRENCES = 10_000_000
+"""Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
 # The bytes of the arrays of a file, for each byte on the disk and in any case: most of a list of
 # candidates may be empty.
 _MOST_INFLATED, _ANY_SIZE = 100, 1 << 26
-"""Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -210,8 +210,9 @@ class Lexicon:
             _require_moderate(path)
             with path.open("rb") as file, np.load(file) as arrays:
                 found = dict(arrays)
-            _require_sound(**found)
-            return cls(**found)
+            lexicon = cls(**found)
+            require_sound(lexicon)
+            return lexicon
         except Exception as error:  # What a zip without sense leads to, such as a place before it.
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
@@ -222,18 +223,20 @@ class Lexicon:
             ) from error
 
 
-def _require_moderate(path: Path) -> None:
-    """Refuse a zip whose arrays are far larger than those of a lexicon of its size."""
-    with zipfile.ZipFile(path) as archive:
-        size = sum(member.file_size for member in archive.infolist())
-    if size > max(_ANY_SIZE, _MOST_INFLATED * path.stat().st_size):
-        raise ValueError("its arrays are far larger than the file")
+def require_sound(lexicon: Lexicon) -> None:
+    """Raise a `ValueError` for arrays that are no lexicon.
 
+    A search, or an engine, would take what lies outside of the vocabulary for something.
 
-def _require_sound(
-    candidates: np.ndarray, probabilities: np.ndarray, frequencies: np.ndarray
-) -> None:
-    """Refuse arrays that are no lexicon: a search would take what lies outside for something."""
+    Args:
+        lexicon: The lexicon.
+
+    Raises:
+        ValueError: If they have other shapes than they should, a candidate lies outside of the
+            vocabulary, or a number is negative or not finite.
+    """
+    arrays = tuple(map(np.asarray, vars(lexicon).values()))
+    candidates, probabilities, frequencies = arrays
     size = len(frequencies) if frequencies.ndim == 1 else 0
     are_listed = (
         candidates.ndim == 2
@@ -247,7 +250,50 @@ def _require_sound(
         for each in (probabilities, frequencies)
     )
     if not are_listed or not are_weighed:
-        raise ValueError("its arrays are not those of a lexicon")
+        raise ArgumentError(
+            "The arrays are not those of a lexicon.",
+            "`candidates` and `probabilities` (V_source, C) and `frequencies` (V_target,), "
+            "ids below V_target, and finite numbers >= 0",
+            "Estimate it with `Lexicon.estimate`.",
+            received=", ".join(f"{each.dtype} {each.shape}" for each in arrays),
+        )
+
+
+def require_fit(lexicon: Lexicon, config: Any) -> None:
+    """Raise unless the lexicon fits a model's vocabularies.
+
+    Args:
+        lexicon: The lexicon.
+        config: The model's config, or the `DecoderInfo` of another decoder.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    received = (lexicon.candidates.shape[0], lexicon.frequencies.shape[0])
+    known = (config.source_vocabulary_size, config.target_vocabulary_size)
+    expected = tuple(
+        size if size is not None else own for size, own in zip(known, received, strict=True)
+    )
+    if received != expected:
+        raise ArgumentError(
+            "The shortlist does not belong to the model.",
+            f"a lexicon of {expected[0]} source and {expected[1]} target tokens",
+            "Estimate it with the tokenizer of the model.",
+            received=f"{received[0]} and {received[1]}",
+        )
+
+
+def most_bytes(path: Path) -> int:
+    """Return how many bytes the arrays of a lexicon may have that is read from a file."""
+    return max(_ANY_SIZE, _MOST_INFLATED * path.stat().st_size)
+
+
+def _require_moderate(path: Path) -> None:
+    """Refuse a zip whose arrays are far larger than those of a lexicon of its size."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > most_bytes(path):
+        raise ValueError("its arrays are far larger than the file")
 
 
 def _sentences(
@@ -376,6 +422,9 @@ class Shortlist:
 
     def __post_init__(self) -> None:
         require_type("A lexicon", self.lexicon, Lexicon)
+        # In the graph of an export they are tensors.
+        if all(isinstance(each, np.ndarray) for each in vars(self.lexicon).values()):
+            require_sound(self.lexicon)
         vocabulary_size = self.lexicon.frequencies.shape[0]
         if not is_whole(self.size, 4, vocabulary_size):
             raise ArgumentError(
@@ -399,18 +448,7 @@ class Shortlist:
         Raises:
             ValueError: If it does not.
         """
-        received = (self.lexicon.candidates.shape[0], self.lexicon.frequencies.shape[0])
-        known = (config.source_vocabulary_size, config.target_vocabulary_size)
-        expected = tuple(
-            size if size is not None else own for size, own in zip(known, received, strict=True)
-        )
-        if received != expected:
-            raise ArgumentError(
-                "The shortlist does not belong to the model.",
-                f"a lexicon of {expected[0]} source and {expected[1]} target tokens",
-                "Estimate it with the tokenizer of the model.",
-                received=f"{received[0]} and {received[1]}",
-            )
+        require_fit(self.lexicon, config)
         largest = max(config.pad_id, config.start_id, config.end_id)
         if largest >= self.vocabulary_size:
             raise ArgumentError(

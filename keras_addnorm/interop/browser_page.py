@@ -17,7 +17,7 @@ from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.integrity import sha256
 from keras_addnorm.basics.languages import english_name, has_form_of_code
 from keras_addnorm.basics.resources import read_resource
-from keras_addnorm.basics.text import read_json
+from keras_addnorm.basics.text import encodable_text, meaningful_text, read_json
 from keras_addnorm.basics.web_page import (
     IN_BROWSER_POLICY,
     content_security_policy,
@@ -34,6 +34,7 @@ _SCRIPTS = (_START, "bergamot-translator-worker.js")
 _PROGRAM = "bergamot-translator-worker.wasm"
 _LICENCES = ("LICEN[SC]E*", "COPYING*")
 _ENGINE = "engine"
+_LONGEST_FACT = 200  # characters of what the package says of itself
 _NOTICE = """\
 The scripts and the program in this folder are those of the npm package {name} {version}, unchanged,
 under the licence {licence}. Their source: {source}
@@ -126,9 +127,9 @@ class BrowserPage:
         }
         page = string.Template(_template("index.html")).substitute(
             policy=content_security_policy(IN_BROWSER_POLICY),
-            name=html.escape(self.name),
-            about=html.escape(self._about()),
-            note=html.escape(self.note),
+            name=_escaped(self.name),
+            about=_escaped(self._about()),
+            note=_escaped(self.note),
             source_lang=_lang(self.source),
             target_lang=_lang(self.target),
             style=style["address"],
@@ -157,13 +158,13 @@ class BrowserPage:
     def _facts(self, model: int, engine: int, package: Mapping[str, str]) -> str:
         """The rows of the table of facts."""
         size = f"{model / 1e6:.1f} MB in eight bits; the engine has {engine / 1e6:.1f} MB"
-        rows = {name: html.escape(text) for name, text in {**self.facts, "Size": size}.items()}
+        rows = {name: _escaped(text) for name, text in {**self.facts, "Size": size}.items()}
         rows["Engine"] = (
-            f"{html.escape(package['name'])} {html.escape(package['version'])} "
-            f'(<a href="{_ENGINE}/NOTICE.txt">{html.escape(package["license"])}</a>)'
+            f"{_escaped(package['name'])} {_escaped(package['version'])} "
+            f'(<a href="{_ENGINE}/NOTICE.txt">{_escaped(package["license"])}</a>)'
         )
         return "\n".join(
-            f"    <dt>{html.escape(name)}</dt><dd>{text}</dd>" for name, text in rows.items()
+            f"    <dt>{_escaped(name)}</dt><dd>{text}</dd>" for name, text in rows.items()
         )
 
 
@@ -185,7 +186,10 @@ def _package_of(engine: Any) -> dict[str, str]:
         raise refusal("There is no engine here.") from error
     if not isinstance(found, dict) or found.get("name") != _PACKAGE:
         raise refusal("This is another package.")
-    package = {key: str(found.get(key, "")) for key in ("name", "version", "license")}
+    package = {
+        key: meaningful_text(str(found.get(key, ""))[:_LONGEST_FACT])
+        for key in ("name", "version", "license")
+    }
     if not package["version"].startswith(_SERIES):
         raise refusal(f"This is version {package['version']!r} of the engine.")
     for name in (*_SCRIPTS, _PROGRAM):
@@ -225,6 +229,11 @@ def _file(folder: Path, name: str) -> dict[str, Any]:
     """Return what the page has to know of a file: its address has the file's digest."""
     path = folder / name
     return {"name": name, "size": path.stat().st_size, "address": f"{name}?{sha256(path)}"}
+
+
+def _escaped(text: str) -> str:
+    """Return a text for the page, which is in UTF-8."""
+    return html.escape(encodable_text(text))
 
 
 def _lang(language: str) -> str:

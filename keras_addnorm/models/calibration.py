@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_numpy
+from keras_addnorm.decoding.checks import check_ids
 
 Tensor = Any
 _MOST_ZERO_POINT = 255
@@ -135,4 +136,12 @@ def _whole_pairs(ids: np.ndarray, config: Any) -> list[tuple[np.ndarray, np.ndar
             "`sequence_length` of several pairs",
             received=f"{len(ids)} ids, {len(texts)} of them ends",
         )
+    # Keras makes int32 of whatever there is; an embedding would take what lies outside for others.
+    for side, size, rows in zip(
+        ("source", "target"),
+        (config.source_vocabulary_size, config.target_vocabulary_size),
+        zip(*found, strict=True),
+        strict=True,
+    ):
+        check_ids(side, np.concatenate(rows), size)
     return found

@@ -261,7 +261,7 @@ class BestEpochs:
             path = directory.best_epochs / names[now]
             with directory.manifest.rewriting(path):
                 save_weights(model, path)
-        for path in directory.best_epochs.glob("*.weights.h5"):
+        for path in directory.best_epochs.glob("epoch-[0-9]*.weights.h5"):
             if path.name not in names.values():
                 directory.manifest.forget(path)
                 path.unlink()

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import fcntl
 import io
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import has_file, is_whole, to_file, to_path
+from keras_addnorm.basics.argument_checks import has_file, is_number, is_whole, to_file, to_path
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import Manifest
@@ -49,6 +50,14 @@ _REMEDIES = {
     "lexicon.npz": "Remove it, to have it estimated again.",
     "scores.json": "Remove it, and evaluate again.",
 }
+
+
+def _is_of_a_split(found: Any) -> bool:
+    """Whether something is what `evaluate` writes of a split, as far as it is read again."""
+    cased = found.get("cased") if isinstance(found, dict) else None
+    return isinstance(cased, dict) and all(
+        is_number(score) for name, score in cased.items() if name in ("bleu", "chrf")
+    )
 
 
 def _number(text: str) -> float:
@@ -230,9 +239,32 @@ class RunDirectory:
                     f"Another process is training in {str(self.path)!r}. Wait for it, stop it, or "
                     "choose another run directory."
                 ) from None
+            self.require_own_folders()
             yield
         finally:
             os.close(descriptor)
+
+    def require_own_folders(self) -> None:
+        """Refuses links in the place of folders: what is written and removed there is another's.
+
+        Raises:
+            UserError: If there is one; it is named.
+        """
+        places = [name for name, place in vars(RunDirectory).items() if isinstance(place, _Place)]
+        folders = [folder for place in places if (folder := getattr(self, place)).is_dir()]
+        inside = (
+            Path(above, name)
+            for folder in folders
+            for above, below, _ in os.walk(folder)
+            for name in below
+        )
+        for folder in itertools.chain(folders, inside):
+            if folder.is_symlink():
+                raise UserError(
+                    f"{str(folder)!r} is a link, and what this run writes and removes would be "
+                    "in another folder. Expected a folder. Put the folder itself there; the whole "
+                    "run directory may be elsewhere, behind a link."
+                )
 
     def remove_leftovers(self) -> None:
         """Removes half-written files of a killed training; call it with the lock held.
@@ -242,7 +274,8 @@ class RunDirectory:
         for folder in (self.path, self.checkpoints, self.best_epochs, self.tokenizer):
             for path in folder.glob(".*"):
                 if _LEFTOVER.fullmatch(path.name):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    is_folder = path.is_dir() and not path.is_symlink()
+                    shutil.rmtree(path) if is_folder else path.unlink()
         for path in self.tokenizer.glob(".*.model.*"):  # as they were named once
             path.unlink()
 
@@ -393,9 +426,9 @@ class RunDirectory:
         self.check(self.scores)
         try:
             scores = parse_json(to_file(self.scores).read_bytes())
-            if isinstance(scores, dict):
+            if isinstance(scores, dict) and all(map(_is_of_a_split, scores.values())):
                 return scores
-            reason = "it has no splits"
+            reason = "it has no splits, or something else than their scores"
         except ValueError as error:
             reason = str(error)
         raise UserError(

@@ -25,9 +25,10 @@ def as_user_errors() -> Iterator[None]:
     except UnknownNameError as error:
         raise unknown_name(error.kind, error.received, error.names) from error
     except OSError as error:
-        said = _sentence(error) if error.errno in _OF_THE_DISK else None
+        is_known = error.errno in _OF_THE_DISK or _is_nowhere(error)
+        said = _sentence(error) if is_known else None
         raise UserError(said or _without_number(error)) from error
-    except (ValueError, TypeError, LookupError, ImportError) as error:
+    except (ValueError, TypeError, LookupError, ImportError, FloatingPointError) as error:
         raise UserError(str(error)) from error
 
 
@@ -100,6 +101,11 @@ def is_of_the_machine(error: UserError) -> bool:
 
 def _sentence(error: Exception, folder: str | Path | None = None) -> str | None:
     """What is to be said of an error whose cause is the system; `None` for any other."""
+    if _is_nowhere(error):
+        return (
+            "The current folder is gone: it was removed, or replaced by another one of its name. "
+            "Change into a folder that is there (cd), and give the command again."
+        )
     found = _system_error(error, folder)
     if found is None:
         return None
@@ -112,6 +118,17 @@ def _sentence(error: Exception, folder: str | Path | None = None) -> str | None:
         else f"The checkpoints written so far are whole: {remedy}, and the same command goes on."
     )
     return f"{what.format(place=place)} ({said:.500}). {end}"
+
+
+def _is_nowhere(error: Exception) -> bool:
+    """Whether the reason for an error is that the process is in a folder that was removed."""
+    if _number_of(error) != errno.ENOENT:
+        return False
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _system_error(error: BaseException, folder: str | Path | None) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data.readers import InputFile
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.portions import WHOLE, Share
@@ -162,6 +163,7 @@ def evaluated(
 ) -> Iterator[Evaluation | None]:
     """Evaluates in portions, which stay until the end of the block."""
     directory.weights()  # Before the texts are read.
+    directory.require_own_folders()
     texts = Texts.read(directory, config, split, references)
     started = time.perf_counter()
     before: list[int] = []
@@ -238,7 +240,8 @@ def _further_references(
     path = Path(name)
     if path.is_file():
         with as_user_errors():
-            lines = [line.decode("utf-8").strip() for line in InputFile(path).lines()]
+            rows = enumerate(InputFile(path).lines(), start=1)
+            lines = [_reference(name, number, line) for number, line in rows]
     else:
         column = config.replace({"target_column": name})
         lines = load_texts(column, split, keep_every_pair=True)[1]
@@ -253,6 +256,22 @@ def _further_references(
             "with a line for each pair, or another column of a file of pairs."
         )
     return lines
+
+
+def _reference(name: str, number: int, line: bytes) -> str:
+    """Return a line of a file of references."""
+    if len(line) > LONGEST_TEXT:
+        raise UserError(
+            f"Line {number:,} of {name!r} has more than {LONGEST_TEXT:,} bytes. Expected one "
+            "reference a line."
+        )
+    try:
+        return line.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"Line {number:,} of {name!r} is no text in UTF-8: it has the byte "
+            f"{line[error.start]:#04x}, {error.reason}. Convert the file with iconv."
+        ) from error
 
 
 def _write(directory: RunDirectory, config: RunConfig, found: Evaluation) -> None:

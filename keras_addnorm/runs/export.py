@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 
@@ -170,11 +171,15 @@ def _scores(scores: dict[str, Any]) -> str:
     if split is None:
         return ""
     found = scores[split]
-    cased = found["cased"]
-    return (
-        f"BLEU {cased['bleu']:.1f}, chrF {cased['chrf']:.1f} on {found['sentences']:,} sentences "
-        f"({split}), before the rounding to eight bits"
-    )
+    try:
+        bleu, chrf, count = found["cased"]["bleu"], found["cased"]["chrf"], found["sentences"]
+        text = f"BLEU {bleu:.1f}, chrF {chrf:.1f} on {count:,} sentences"
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"The scores of the split {split!r} are not those that `evaluate` writes "
+            f"({error!r:.80}). Remove the run's scores.json, and evaluate again."
+        ) from error
+    return f"{text} ({split}), before the rounding to eight bits"
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,8 @@ class Portions(Generic[Item]):
         items = read(self.texts_of(number))
         order = sorted(range(len(items)), key=lambda index: length(items[index]))
         part = self._part(number)
+        if part.is_symlink():
+            raise UserError(f"{str(part)!r} is a link. Expected a file of results. Remove it.")
         with to_file(part).open("ab") as file:
             if not lock_soon(file.fileno(), _SECONDS_OF_ENDING):
                 raise UserError(

@@ -12,6 +12,7 @@ import dataclasses
 import fcntl
 import functools
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import digest_of_values
 from keras_addnorm.basics.locks import alone, lock_soon
 from keras_addnorm.runs.directory import RunDirectory
@@ -36,7 +38,9 @@ from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 
 _TEXTS = "texts.jsonl"
-_DIGITS = 32  # of the name of a folder of portions; one without a name yet has fewer
+# The names of folders of portions, and of one that has none yet.
+_NAMED = re.compile(r"[0-9a-f]{32}")
+_OURS = re.compile(rf"{_NAMED.pattern}|new-[a-z0-9_]{{8}}")
 # Fewer texts are divided into smaller portions, so that several processes have some.
 _SMALL_PORTION = TEXTS_IN_PORTION // 4
 _MANY = 16 * TEXTS_IN_PORTION
@@ -195,8 +199,8 @@ def in_portions(
         is_whole = place.exists() and portions.is_full
         yield portions if is_whole else None
         if is_whole:
-            # What was made from something else, too.
-            _remove_idle(folder, folder.iterdir())
+            # What was made from something else, too; what somebody has put there is not ours.
+            _remove_idle(folder, (one for one in folder.iterdir() if _OURS.fullmatch(one.name)))
 
 
 def _place(
@@ -209,9 +213,14 @@ def _place(
 
     Returns the folder, and its descriptor with a shared lock.
     """
+    if folder.is_symlink():
+        raise UserError(
+            f"{str(folder)!r} is a link, and translations are kept there and removed. Expected a "
+            "folder, or nothing. Remove it."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder):
-        new = Path(tempfile.mkdtemp(dir=folder))
+        new = Path(tempfile.mkdtemp(dir=folder, prefix="new-"))
         held = _hold(new)
     try:
         made_from = {"texts": write_rows(new / _TEXTS, texts), **translator.made_from()}
@@ -222,7 +231,7 @@ def _place(
                 os.close(held)
                 held = known
                 return place, held
-            if any(len(one.name) == _DIGITS and _is_idle(one) for one in folder.iterdir()):
+            if any(_NAMED.fullmatch(one.name) and _is_idle(one) for one in folder.iterdir()):
                 say(
                     f"In {str(folder)!r} are translations of other texts, by another model or with "
                     "other settings: these begin anew."
@@ -240,7 +249,7 @@ def _place(
 
 def _hold(folder: Path) -> int:
     """Opens a folder, and keeps others from removing it until it is closed."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     with contextlib.suppress(OSError):  # Some file systems have no locks.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
@@ -249,7 +258,7 @@ def _hold(folder: Path) -> int:
 def _is_idle(folder: Path) -> bool:
     """Whether no process holds a folder."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             return lock_soon(descriptor, 0.0)
         finally:

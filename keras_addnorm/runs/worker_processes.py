@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,10 +106,22 @@ def _require_success(processes: Sequence[subprocess.Popen[bytes]], said: Sequenc
                 text = file.read().strip()
             if process.returncode == _USER_ERROR and text:
                 raise UserError(json.loads(text.splitlines()[-1]))
+            if process.returncode < 0:
+                raise UserError(
+                    "A process of this command was ended from outside, by "
+                    f"{_name_of_signal(-process.returncode)}. Where memory runs out, the system "
+                    "does so: with fewer --processes it lasts longer. What is written is whole: "
+                    "the same command goes on from there."
+                )
             raise RuntimeError(
                 f"A process of this command has ended with status {process.returncode}. What it "
                 f"said last:\n{text[-2000:]}"
             )
+
+
+def _name_of_signal(number: int) -> str:
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"the signal {number}")
 
 
 def end_with_other_end_of(pipe: int) -> None:

@@ -178,6 +178,14 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(folder, name):
         Manifest(folder).check(folder)
 
 
+@pytest.mark.parametrize("files", [{"a.txt": 5}, {"a.txt": None}, ["a.txt"], "a.txt", None, 3])
+def test_a_manifest_that_is_no_list_of_digests_is_named(folder, files):
+    content = {"files": files, "digest": _digest_of_list(files)}
+    Manifest(folder).path.write_text(json.dumps(content))
+    with pytest.raises(DamagedFileError, match=r"^The list of digests '.* is damaged"):
+        Manifest(folder).check(folder)
+
+
 def test_what_is_no_file_is_missing(folder):
     (folder / "a.txt").unlink()
     os.mkfifo(folder / "a.txt")

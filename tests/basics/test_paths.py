@@ -78,3 +78,10 @@ def test_an_empty_path_is_refused(call, tmp_path, monkeypatch):
 def test_the_current_folder_can_be_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert to_path(".") == RunDirectory(".").path == Path()
+
+
+def test_a_path_that_no_disk_has_is_refused():
+    """Half of a surrogate pair; one that stands for a byte that is no UTF-8 is a name on Linux."""
+    with pytest.raises(ValueError, match="A path has a character that no name has"):
+        to_path("a\ud800")
+    assert to_path("a\udcff") == Path("a\udcff")

@@ -543,6 +543,21 @@ def test_the_line_that_is_no_text_is_named(capsys, monkeypatch, shouting, before
     )
 
 
+def test_a_line_without_an_end_is_named_and_not_repeated(capsys, monkeypatch, shouting):
+    """It may come for ever: no more of it is read than a text may have."""
+    read = []
+
+    def readline(size):
+        read.append(size)
+        return "a dog\n" if len(read) < 3 else "x" * size
+
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(readline=readline))
+    status, out, err = _main(capsys, "translate", "--model", "some")
+    assert (status, out, len(read)) == (2, "", 3)
+    assert err.startswith("keras-addnorm: Line 3 of the standard input has more than 4,194,304")
+    assert len(err) < 300
+
+
 def test_f5_a_byte_order_mark_of_standard_input_is_no_text(capsys, monkeypatch, shouting):
     content = b"\xef\xbb\xbfa dog\nb\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
@@ -570,7 +585,9 @@ def test_a_long_file_is_translated_in_portions(capsys, monkeypatch, shouting):
         assert capsys.readouterr().out.splitlines() == [f"LINE {i}" for i in range(1024)]
         yield "the end"
 
-    monkeypatch.setattr("sys.stdin", lines())
+    rest = lines()
+    source = types.SimpleNamespace(readline=lambda size: next(rest, ""))
+    monkeypatch.setattr("sys.stdin", source)
     status, out, _ = _main(capsys, "translate", "--model", "some")
     assert (status, shouting) == (0, [1024, 477])
     assert out.splitlines() == [*(f"LINE {index}" for index in range(1024, 1500)), "THE END"]
@@ -855,7 +872,7 @@ def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
     status, from_run, _ = _main(capsys, "translate", "--run-dir", run, "Emma was born.", "")
     assert status == 0
     assert len(from_run.splitlines()) == 2
-    monkeypatch.setattr("sys.stdin", iter(["Emma was born.\n", "\n"]))
+    monkeypatch.setattr("sys.stdin", io.StringIO("Emma was born.\n\n"))
     status, from_export, _ = _main(capsys, "translate", "--model", exports)
     assert (status, from_export) == (0, from_run)
 

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_addnorm.decoding import Lexicon, shortlist
+from keras_addnorm.decoding import Lexicon, Shortlist, shortlist
 
 SIZES = {"source_vocabulary_size": 9, "target_vocabulary_size": 12}
 
@@ -50,6 +50,27 @@ def test_probabilities_are_the_textbooks(iterations):
     for _, target in pairs:
         np.add.at(frequencies, target, 1 / len(pairs))
     np.testing.assert_allclose(found.frequencies, frequencies, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("candidates", np.full((6, 2), 12)),
+        ("candidates", np.full((6, 2), -1)),
+        ("candidates", np.zeros((6, 2))),
+        ("candidates", np.zeros((6, 3), int)),
+        ("probabilities", np.full((6, 2), np.nan)),
+        ("frequencies", np.full(12, np.inf)),
+        ("frequencies", np.zeros((12, 1))),
+        ("frequencies", np.array(["a"] * 12)),
+    ],
+)
+def test_arrays_that_are_no_lexicon_make_no_shortlist(field, value):
+    arrays = {"candidates": np.zeros((6, 2), int), "probabilities": np.ones((6, 2))}
+    arrays["frequencies"] = np.ones(12)
+    assert Shortlist(Lexicon(**arrays), 4).vocabulary_size == 12
+    with pytest.raises(ValueError, match="The arrays are not those of a lexicon"):
+        Shortlist(Lexicon(**(arrays | {field: value})), 4)
 
 
 def test_the_most_probable_are_kept():

@@ -250,7 +250,7 @@ def test_a_shortlist_holds_special_ids_beyond_its_size(size):
 
 
 def test_a_shortlist_of_another_vocabulary_than_the_ids_is_named():
-    lexicon = Lexicon(*(np.zeros(shape, "float32") for shape in ((3, 1), (3, 1), (9,))))
+    lexicon = Lexicon(np.zeros((3, 1), "int32"), np.zeros((3, 1)), np.zeros(9))
 
     class Config:
         source_vocabulary_size = target_vocabulary_size = None

@@ -31,7 +31,7 @@ def tokenizer():
 def folder(tmp_path_factory, engine, tokenizer):
     package = shutil.copytree(engine, tmp_path_factory.mktemp("more") / "package")
     (package / "LICENSE.txt").write_text("the licence")
-    page = BrowserPage(package, name="a</script>", facts={"BLEU": "3.5 <b>"})
+    page = BrowserPage(package, name="a\ud800</script>", facts={"BLEU\udcff": "3.5 <b>"})
     return export_bergamot(
         our_model(tokenizer), tokenizer, tmp_path_factory.mktemp("page") / "page", page=page
     )

@@ -37,6 +37,7 @@ from keras_addnorm.interop import (
     load_pretrained,
     save_pretrained,
 )
+from keras_addnorm.interop.families import marian_shortlist
 from keras_addnorm.interop.families.marian_shortlist import read_shortlist, write_shortlist
 from keras_addnorm.interop.tensor_files import (
     DamagedFileError,
@@ -174,6 +175,21 @@ def test_a_binary_shortlist_is_marians(tmp_path):
     write_shortlist(tmp_path / "all.bin", None, ids, ids, VOCABULARY)
     every = read_shortlist(tmp_path / "all.bin", VOCABULARY + 1, VOCABULARY + 1)
     assert np.count_nonzero(every.frequencies) == VOCABULARY
+
+
+def test_one_long_list_does_not_take_the_memory_of_all(tmp_path):
+    """One list of 1,024 among 30,000 tokens: 0.25 MB on the disk, 245 MB of arrays."""
+    size = 30_000
+    offsets = np.full(size + 1, 1024, "<u8")
+    offsets[0] = 0
+    path = tmp_path / "lex.bin"
+    marian_shortlist._write(path, 100, 1024, offsets, np.arange(1024, dtype="<u4"))
+    with pytest.raises(ValueError, match="far more memory than the file has bytes") as refusal:
+        read_shortlist(path, size + 1, size + 1)
+    assert len(str(refusal.value)) < 500
+    short = np.minimum(offsets, 100)
+    marian_shortlist._write(path, 100, 100, short, np.arange(100, dtype="<u4"))
+    assert read_shortlist(path, size + 1, size + 1).candidates.shape == (size + 1, 100)
 
 
 def test_a_shortlist_is_in_our_ids_and_goes_out_in_marians(tmp_path):

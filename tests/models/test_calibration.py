@@ -29,6 +29,17 @@ def test_a_window_without_a_whole_pair_is_refused(ids):
         _whole_pairs(np.array(ids), CONFIG)
 
 
+@pytest.mark.parametrize(("place", "side"), [(0, "source"), (4, "target")])
+@pytest.mark.parametrize("wrong", [-2147483648, -1, CONFIG.source_vocabulary_size])
+def test_ids_outside_of_the_vocabulary_are_refused(place, side, wrong):
+    """The smallest number is what Keras' cast makes of NaN."""
+    ids = np.array([7, 8, 2, 1, 9, 2])
+    ids[place] = wrong
+    assert CONFIG.source_vocabulary_size == CONFIG.target_vocabulary_size
+    with pytest.raises(ValueError, match=rf"{side} id.*{wrong}"):
+        _whole_pairs(ids, CONFIG)
+
+
 def test_targets_that_begin_with_the_end_are_refused():
     model = tiny_model(num_encoder_layers=1, start_id=2)
     with pytest.raises(ValueError, match=r"cannot be told apart.*Received: 2"):

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import resource
 import shutil
@@ -23,6 +24,7 @@ from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.checks_before_training import require_place_to_go_on
 from keras_addnorm.runs.errors import as_user_errors, system_errors_as_user_errors
+from keras_addnorm.runs.export import _scores
 from keras_addnorm.runs.resuming import place_to_go_on
 from keras_addnorm.runs.text_data import (
     digest_of_tokenizers,
@@ -63,7 +65,7 @@ def whole(tmp_path_factory):
     save_tokenizers(tokenizers, directory)
     save_best_weights(Seq2SeqTransformer(model), directory)
     directory.write_log([{"epoch": 0, "val_loss": 3.0}])
-    directory.write_scores({"test": {"bleu": 1.0}})
+    directory.write_scores({"test": {"cased": {"bleu": 1.0}}})
     return directory
 
 
@@ -247,7 +249,7 @@ def test_scores_of_evaluations_that_end_at_once(run, monkeypatch):
     monkeypatch.setattr(RunDirectory, "read_scores", read_slowly)
     splits = [f"test[{index}:]" for index in range(5)]
     with ThreadPoolExecutor(5) as pool:
-        list(pool.map(lambda split: run.add_scores(split, {"bleu": 2.0}), splits))
+        list(pool.map(lambda split: run.add_scores(split, {"cased": {"bleu": 2.0}}), splits))
     assert original(run).keys() == {"test", *splits}
     assert not list(run.path.glob(".*"))
 
@@ -504,6 +506,41 @@ def test_what_a_disk_says_in_the_middle_of_a_training_is_a_sentence(
         train(RunConfig(), tmp_path, verbose=0)
     assert str(tmp_path) in str(caught.value)
     assert "The checkpoints written so far are whole" in str(caught.value)
+
+
+def test_a_folder_that_is_gone_is_a_sentence(monkeypatch, tmp_path):
+    """Whatever was to be done there: Python says no more than that something is not there."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for guard in (as_user_errors, system_errors_as_user_errors):
+        for action in (lambda: os.mkdir("run"), lambda: os.path.abspath("run")):
+            with pytest.raises(UserError, match=r"^The current folder is gone: "), guard():
+                action()
+
+
+@pytest.mark.parametrize(
+    "scores", [5, [], {"test": 5}, {"test": {}}, {"test": {"cased": {"bleu": math.nan}}}]
+)
+def test_scores_that_are_none_are_named(tmp_path, scores):
+    run = RunDirectory(tmp_path)
+    run.scores.write_text(json.dumps(scores))
+    with pytest.raises(UserError, match=r"^The scores '.*scores.json' are damaged: it has no"):
+        run.read_scores()
+
+
+@pytest.mark.parametrize("found", [{}, {"sentences": "x"}, {"sentences": None}])
+def test_scores_that_a_page_cannot_say_are_named(found):
+    cased = {"bleu": 1.0, "chrf": 2.0}
+    assert _scores({"test": {"cased": cased, "sentences": 3}}).startswith("BLEU 1.0, chrF 2.0 on 3")
+    with pytest.raises(UserError, match=r"^The scores of the split 'test' are not those"):
+        _scores({"test": {"cased": cased, **found}})
+
+
+def test_logits_that_are_no_numbers_are_a_sentence():
+    """Weights of a run may be finite, and what is computed with them not."""
+    with pytest.raises(UserError, match=r"^A logit was NaN"), as_user_errors():
+        raise FloatingPointError("A logit was NaN or infinite at step 0 of the search.")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from weight_files import tensors
 
+from keras_addnorm.data.readers.input_file import LONGEST_TEXT
 from keras_addnorm.decoding import Lexicon
 from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
@@ -292,6 +293,13 @@ def test_evaluation_with_several_references(run, corpus, tmp_path):
     other.write_text("one line\n")
     with pytest.raises(UserError, match="has 1 references for the 3 pairs"):
         evaluate(run, "validation[:3]", references=[str(other)])
+    for content, message in (
+        (b"one\n\xff\nthree\n", r"^Line 2 of '.*other.txt' is no text in UTF-8: .* 0xff"),
+        (b"one\n" + b"x" * (LONGEST_TEXT + 1), r"^Line 2 of '.*other.txt' has more than 4,194,304"),
+    ):
+        other.write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            evaluate(run, "validation[:3]", references=[str(other)])
 
 
 def test_runs_are_compared_on_one_split(run, corpus, tmp_path):

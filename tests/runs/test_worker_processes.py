@@ -1,11 +1,12 @@
 """Functions in processes of their own: what they return, their errors, their cores."""
 
 import os
+import subprocess
 
 import pytest
 
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.runs.worker_processes import in_processes, shares_of_cores
+from keras_addnorm.runs.worker_processes import _require_success, in_processes, shares_of_cores
 
 
 def test_cores_are_divided_and_shared_where_there_are_too_few(monkeypatch):
@@ -13,6 +14,17 @@ def test_cores_are_divided_and_shared_where_there_are_too_few(monkeypatch):
     assert shares_of_cores(1) == [[2, 3, 5, 7, 11]]
     assert shares_of_cores(2) == [[2, 5, 11], [3, 7]]
     assert shares_of_cores(7) == [[2], [3], [5], [7], [11], [2], [3]]
+
+
+def test_a_process_that_the_system_has_ended_is_a_sentence(tmp_path):
+    """As Linux does where memory runs out."""
+    (tmp_path / "said.err").touch()
+    killed = subprocess.Popen(["sleep", "60"])
+    killed.kill()
+    killed.wait()
+    with pytest.raises(UserError, match=r"by SIGKILL\. Where memory .* fewer --processes") as error:
+        _require_success([killed], [str(tmp_path / "said")])
+    assert len(str(error.value)) < 400
 
 
 @pytest.mark.slow

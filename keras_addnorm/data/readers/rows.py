@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.printing import listed
 from keras_addnorm.data.readers.columns import (
     Columns,
     named_columns,
     require_few_columns,
     says_another,
 )
-
-_NAMES_SHOWN = 20
 
 
 def flat_names(row: Mapping[str, Any]) -> list[str]:
@@ -68,14 +67,9 @@ def columns_of_names(
             return Columns(*guess, note=note)
     asked = " and ".join(repr(name) for name in (chosen if any(chosen) else (source, target)))
     raise ValueError(
-        f"{label} has no columns for {asked:.200}. It has {_listed(names) or 'none'}. "
+        f"{label} has no columns for {asked:.200}. It has {listed(names) or 'none'}. "
         "Name the two columns."
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [repr(name[:40]) for name in names[:_NAMES_SHOWN]]
-    return ", ".join(shown + ["..."] * (len(names) > _NAMES_SHOWN))
 
 
 def _in_order(names: Sequence[str], one: str | None, other: str | None) -> tuple[str, str]:

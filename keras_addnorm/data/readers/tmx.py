@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from keras_addnorm.basics.languages import is_in, tidy
+from keras_addnorm.basics.printing import listed
 from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
@@ -62,7 +63,7 @@ class Tmx(Reader):
         if not found:
             raise ValueError(
                 f"{file.label} has no unit in both {columns.source!r} and {columns.target!r}. Its "
-                f"languages are {', '.join(map(repr, dict.fromkeys(handler.seen))) or 'none'}."
+                f"languages are {listed(handler.seen) or 'none'}."
             )
 
 

@@ -19,6 +19,7 @@ from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import Lexicon, Shortlist
+from keras_addnorm.decoding.shortlist import most_bytes
 from keras_addnorm.interop.tensor_files import DamagedFileError
 
 _MARK = 0xF11A48D5013417F5
@@ -72,6 +73,14 @@ def read_shortlist(path: Path, source_vocabulary_size: int, target_vocabulary_si
             value=int(lengths.max()),
         )
     shape = (source_vocabulary_size, max(int(lengths.max(initial=0)), 1))
+    if 8 * shape[0] * shape[1] > most_bytes(path):
+        raise ArgumentError(
+            f"The shortlist '{path}' would take far more memory than the file has bytes: its "
+            "longest list makes room for as many translations of each token.",
+            f"at most {most_bytes(path):,} bytes",
+            "Leave the shortlist away.",
+            received=f"{8 * shape[0] * shape[1]:,} for {shape[0]:,} tokens with {shape[1]}",
+        )
     rows = np.repeat(np.arange(sizes[0]), lengths)
     places = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)
     candidates, probabilities = np.zeros(shape, "int32"), np.zeros(shape, "float32")

@@ -16,7 +16,7 @@ from typing import Any
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.printing import printable_lines
-from keras_addnorm.basics.text import how_to_convert, wide_encoding
+from keras_addnorm.basics.text import BYTES_LOOKED_AT, how_to_convert, wide_encoding
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
@@ -254,10 +254,20 @@ def _is_terminal(file: Any) -> bool:
 
 
 def _lines_of_stdin() -> Iterator[str]:
+    from keras_addnorm.data.readers.input_file import LONGEST_TEXT
+
     read = 0
     try:
-        for number, line in enumerate(sys.stdin):
-            if "\0" in line and (encoding := wide_encoding(line.encode("utf-8", "replace"))):
+        # Without a line end there may be no end at all.
+        lines = iter(functools.partial(sys.stdin.readline, LONGEST_TEXT + 1), "")
+        for number, line in enumerate(lines):
+            if len(line) > LONGEST_TEXT:
+                raise UserError(
+                    f"Line {number + 1:,} of the standard input has more than {LONGEST_TEXT:,} "
+                    "characters. Expected one text a line. Put line ends between the texts."
+                )
+            start = line[:BYTES_LOOKED_AT].encode("utf-8", "replace")
+            if "\0" in line and (encoding := wide_encoding(start)):
                 raise UserError(
                     f"The standard input is {encoding} text, as its zero bytes say. Expected "
                     f"UTF-8. {how_to_convert(encoding)}"

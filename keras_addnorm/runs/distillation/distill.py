@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_addnorm import distribution
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.integrity import digest_of_values, sha256
 from keras_addnorm.data import TokenizerPair
@@ -300,7 +301,7 @@ def _begin_eight_bits(directory: RunDirectory, small: RunDirectory, stages: Stag
         small.path.mkdir(parents=True, exist_ok=True)
         directory.check(directory.alignments)
         with small.manifest.rewriting(small.alignments), atomic_file(small.alignments) as temporary:
-            shutil.copyfile(directory.alignments, temporary)
+            shutil.copyfile(to_file(directory.alignments), temporary)
 
 
 def _compare(

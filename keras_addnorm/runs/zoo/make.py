@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from keras_addnorm.basics import atomic_file, atomic_folder
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import sha256
+from keras_addnorm.basics.locks import alone
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.terminal import show
@@ -68,11 +70,26 @@ def make(
         The folder of the model, and the archive of it, which is to be published.
 
     Raises:
-        UserError: If the folder is there already, or a command has failed.
+        UserError: If the folder is there already, another process makes the model there, or a
+            command has failed.
     """
-    folder = to_path(folder)
+    work = to_path(folder) / _MAKING / model.name
+    busy = f"Another process is making {model.name!r} in {str(folder)!r}. Wait for it, or stop it."
+    with as_user_errors():
+        work.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with alone(work, busy):
+            return _make(model, work, say)
+    except BlockingIOError as error:
+        raise UserError(busy) from error
+    finally:
+        with contextlib.suppress(OSError):  # Another model may be in it.
+            work.parent.rmdir()
+
+
+def _make(model: ZooModel, work: Path, say: Callable[[str], None]) -> tuple[Path, Path]:
+    folder = work.parents[1]
     final, archive = folder / model.name, folder / f"{model.name}.zip"
-    work = folder / _MAKING / model.name
     # With what it was made of still there, the last call was killed before it had the archive.
     if final.exists() and not work.exists():
         raise UserError(f"{str(final)!r} exists already. Remove it to make the model anew.")
@@ -90,8 +107,6 @@ def make(
         write_archive(final, temporary)
     shutil.rmtree(work)
     settings.unlink(missing_ok=True)
-    if not any(settings.parent.iterdir()):
-        settings.parent.rmdir()
     return final, archive
 
 
