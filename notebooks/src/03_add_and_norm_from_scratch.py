@@ -89,8 +89,7 @@ plt.show()
 #
 # Four reasons are given for the add: information is kept; gradients have a highway; deeper layers use
 # the features of earlier ones again; and training converges faster. The first two can be seen in a
-# minute; the other two take real trainings, and
-# [Why add](../docs/why_add.md#11-the-skip-keeps-features-and-training-converges-faster) has them.
+# minute; the other two take real trainings: claim 11 of [Why add](../docs/why_add.md).
 #
 # ## Why add? The identity is free
 #
