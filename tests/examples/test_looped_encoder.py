@@ -45,5 +45,6 @@ def test_the_task_of_a_rotation():
         np.testing.assert_allclose(vectors.std(1), 1, rtol=1e-5)
     map_, *_ = np.linalg.lstsq(words, turned, rcond=None)
     assert map_.shape == (WIDTH, WIDTH)
-    assert np.abs(words @ map_ - turned).max() < 0.5 < np.abs(words - turned).max()
+    errors = [np.mean((each - turned) ** 2) for each in (words @ map_, words)]
+    assert errors[0] < 0.01 < 1 < errors[1]
     assert (first([]), final([1.0], 2), final([9.0, *[1.0] * 20], 21)) == (np.inf, np.inf, 1.0)
