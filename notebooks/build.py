@@ -30,6 +30,18 @@ PARTS = SOURCES / "parts"
 SOLUTIONS = HERE / "solutions"
 NAMES = tuple(sorted(path.stem for path in (*SOURCES.glob("*.py"), *SOURCES.glob("*.*.md"))))
 COLAB = "https://colab.research.google.com"
+COLAB_WORDS = {  # by language: a link, and what to do without one
+    "": (
+        "Open in Colab",
+        f"*For [Colab]({COLAB}): upload this notebook. Its first cell installs the package, "
+        "and says so if no registry has it.*",
+    ),
+    "zh": (
+        "在 Colab 中打开",
+        f"*要在 [Colab]({COLAB}) 中使用，请上传本 notebook。第一个代码单元会安装所需的包；"
+        "如果软件仓库中没有这个包，它会说明。*",
+    ),
+}
 CELL_SECONDS = 900  # the longest that a cell may take, on a very busy machine
 
 _KINDS = ("include", "exercise", "check")  # what the metadata of a cell may say
@@ -64,13 +76,11 @@ def address() -> str:
 
 def in_colab(name: str, repository: str) -> str:
     """What opens a notebook in Colab, which reads from GitHub alone."""
+    link, upload = COLAB_WORDS[name.partition(".")[2]]
     place = repository.removesuffix("/").removeprefix("https://github.com/")
     if place == repository.removesuffix("/"):
-        return (
-            f"*For [Colab]({COLAB}): upload this notebook. Its first cell installs the package, "
-            "and says so if no registry has it.*"
-        )
-    return f"[Open in Colab]({COLAB}/github/{place}/blob/main/notebooks/{name}.ipynb)"
+        return upload
+    return f"[{link}]({COLAB}/github/{place}/blob/main/notebooks/{name}.ipynb)"
 
 
 def read_solved(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The part of a printed report about heads: which of them looks where a simple rule says."""
+"""The part of a report about heads: which of them looks where a simple rule says."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ from collections.abc import Sequence
 from keras_addnorm.diagnostics.report_data import AttentionStatistics, SublayerReport
 
 _EVEN = "even"
-_CAPTION = (
+HEADS_CAPTION = (
     "Heads, by the weight on one token: the head that has most, and its mean weight. "
     "even: a head that looks everywhere evenly."
 )
 
 
+def head_rows(sublayers: Sequence[SublayerReport]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the rules, and by attention a cell for each; no rules without heads."""
+    found = {item.name: item.attention for item in sublayers if item.attention is not None}
+    rules = list(dict.fromkeys(rule for each in found.values() for rule in each.patterns or ()))
+    rules.sort(key=lambda rule: rule == _EVEN)
+    return rules, {name: [_best(each, rule) for rule in rules] for name, each in found.items()}
+
+
 def head_table(sublayers: Sequence[SublayerReport]) -> list[str]:
     """Return the lines: an empty one, a caption and a row an attention; none without heads."""
-    rows = {item.name: item.attention for item in sublayers if item.attention is not None}
-    names = list(dict.fromkeys(name for found in rows.values() for name in found.patterns or ()))
-    if not names:
+    rules, rows = head_rows(sublayers)
+    if not rules:
         return []
-    names.sort(key=lambda name: name == _EVEN)
     width = max(map(len, rows))
-    lines = [" ".join([f"{'heads':{width}}", *(f"{name:>14}" for name in names)])]
-    for sublayer, found in rows.items():
-        cells = [f"{_best(found, name):>14}" for name in names]
-        lines.append(" ".join([f"{sublayer:{width}}", *cells]).rstrip())
-    return ["", _CAPTION, *lines]
+    lines = [
+        " ".join([f"{name:{width}}", *(f"{cell:>14}" for cell in cells)]).rstrip()
+        for name, cells in {"heads": rules, **rows}.items()
+    ]
+    return ["", HEADS_CAPTION, *lines]
 
 
-def _best(found: AttentionStatistics, name: str) -> str:
-    heads = (found.patterns or {}).get(name)
+def _best(found: AttentionStatistics, rule: str) -> str:
+    heads = (found.patterns or {}).get(rule)
     if not heads:
         return ""
     best = max(heads)
-    return f"{best:.2f}" if name == _EVEN else f"{best:.2f} (head {heads.index(best) + 1})"
+    return f"{best:.2f}" if rule == _EVEN else f"{best:.2f} (head {heads.index(best) + 1})"

@@ -12,6 +12,7 @@ from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.printing import printable
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.basics.web_page import json_in_html
+from keras_addnorm.diagnostics.head_table import HEADS_CAPTION, head_rows
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
     DIVERGING,
@@ -122,6 +123,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         maps=_boxes("map", stacks),
         sublayers=_options((str(index), item.name) for index, item in enumerate(heads)),
         heads_hidden="" if heads else " hidden",
+        patterns=_patterns(report.sublayers),
         table=_table(report.sublayers),
         data=json_in_html(_finite(data)),
         plotly=plotly,
@@ -263,7 +265,6 @@ def _table(sublayers: Sequence[SublayerReport]) -> str:
         *(f"streams: {title}" for title in streams),
         "norms: mean, variance before → after",
     ]
-    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
     rows = []
     for index, item in enumerate(sublayers):
         cells = [_number(getattr(item, field)) for field in _NUMBERS]
@@ -273,9 +274,28 @@ def _table(sublayers: Sequence[SublayerReport]) -> str:
             f"{norm.output_mean:.3g}, {norm.output_variance:.3g}"
             for norm in item.norms
         )
-        row = "".join(f"<td>{html.escape(cell)}</td>" for cell in [item.name, *cells, norms])
-        rows.append(f"<tr>{row}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        rows.append([item.name, *cells, norms])
+    return _html_table(titles, rows)
+
+
+def _patterns(sublayers: Sequence[SublayerReport]) -> str:
+    """Which head follows a rule most, as a table; nothing where no head was scored."""
+    rules, rows = head_rows(sublayers)
+    if not rules:
+        return ""
+    table = _html_table(["attention", *rules], [[name, *cells] for name, cells in rows.items()])
+    return (
+        f'<p id="patterns-caption">{html.escape(HEADS_CAPTION)}</p>'
+        '<div class="scroll" tabindex="0" role="region" aria-labelledby="patterns-caption">'
+        f"{table}</div>"
+    )
+
+
+def _html_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    lines = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _number(value: float | None) -> str:

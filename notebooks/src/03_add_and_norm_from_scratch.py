@@ -89,7 +89,7 @@ plt.show()
 #
 # Four reasons are given for the add: information is kept; gradients have a highway; deeper layers use
 # the features of earlier ones again; and training converges faster. The first two can be seen in a
-# minute.
+# minute; the other two take real trainings: claim 11 of [Why add](../docs/why_add.md).
 #
 # ## Why add? The identity is free
 #
@@ -136,8 +136,8 @@ for kind, losses in curves.items():
 # more than to put out zeros. The skip alone starts far off, because each layer adds its first random
 # output; the norm, the other half of the box, mends a part of that.*
 #
-# It was found in convolutional networks. Those of 8, 20 and 32 layers, plain and
-# residual, with three seeds each, is what [deep_cnn.py](../examples/deep_cnn.py) trains.
+# It was found in convolutional networks. [deep_cnn.py](../examples/deep_cnn.py) trains such
+# networks of 8, 20 and 32 layers, plain and residual, with three seeds each.
 #
 # ## The highway for gradients
 #

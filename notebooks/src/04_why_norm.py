@@ -193,7 +193,7 @@ print("batch norm\n", inside(batch.T).T.round(3))
 # | training = inference | yes | no: inference uses moving averages |
 # | used in | Transformers, recurrent networks | convolutional networks |
 # | unequal lengths | no matter | padding has to be left out; few long sentences make poor statistics |
-# | speed | one row, one pass | needs the whole batch; several devices have to talk to each other |
+# | speed | one row, one pass | needs the whole batch; several devices have to talk to each other. Claim 14 of [Why norm](../docs/why_norm.md) has times |
 #
 # **The mistake of the wrong axis** is easy to see: change one sentence of the batch, and look whether
 # another one changes.
@@ -277,8 +277,8 @@ for record in records["pre_ln"][:6]:
 
 # %% [markdown]
 # At random first weights the third term is small. Training makes it large where a layer learns to
-# take something away. (ReLU and GELU add to this: they move the mean away from 0. [How far it gets
-# with depth](../docs/why_norm.md), and what a norm does about it, is claim 10 there.)
+# take something away. (ReLU and GELU add to this: they move the mean away from 0. How far it gets
+# with depth, and what a norm does about it, is claim 10 of [Why norm](../docs/why_norm.md).)
 #
 # ## What does the norm do for training?
 #
@@ -287,8 +287,10 @@ for record in records["pre_ln"][:6]:
 #   depend on the first weights.
 # - The paper of batch norm called its reason "internal covariate shift". That explanation is
 #   disputed: Santurkar et al. (2018) added such shifts on purpose, and training went as well. What the
-#   norm does, they say, is to make the loss smoother. [Claim 9](../docs/why_norm.md) measures that
-#   by their measure, and claim 12 whether sentences not seen profit.
+#   norm does, they say, is to make the loss smoother. Claim 9 of [Why norm](../docs/why_norm.md)
+#   measures that by their measure.
+# - "It regularises": is the loss of sentences not seen lower at the same training loss? It is claim 12
+#   there.
 # - Where it stands decides whether one needs a **warm-up**: a learning rate that starts near 0 and
 #   rises over the first steps. Post-LN's gradients are large near the output at first (Xiong et al.,
 #   2020).

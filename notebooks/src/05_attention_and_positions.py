@@ -182,7 +182,9 @@ print(x.shape, "->", heads.shape)
 
 # %% [markdown]
 # In trained models some heads look at the word before or after, some at the same word, some at the end
-# of the sentence, and many at nothing in particular. Nothing *makes* heads learn different things: Li
+# of the sentence, and many at nothing in particular. `print(inspect(model, batch))` has a table of
+# them, and so has its [page](../docs/diagnostics.md); [brackets.py](../examples/brackets.py) looks for a
+# head that matches brackets, and has a probe. Nothing *makes* heads learn different things: Li
 # et al. (2018) called their difference *disagreement* and added it to the loss. Here
 # `AttentionConfig(head_diversity={"outputs": 0.1})` does that. In fresh models heads differ by chance; see what one does:
 

@@ -1,6 +1,7 @@
-"""Scores of heads for simple rules, and their table in a printed report."""
+"""Scores of heads for simple rules, and their table in a report, printed or as a page."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from keras_addnorm.diagnostics import statistics
 from keras_addnorm.diagnostics.head_table import head_table
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.diagnostics.report_data import AttentionStatistics, SublayerReport
+from keras_addnorm.diagnostics.report_page import page
 
 
 def _one_hot(keys, length):
@@ -96,3 +98,17 @@ def test_a_report_keeps_its_patterns(sublayer):
     again = Report.from_dict(report.to_dict())
     assert again == report
     assert "0.75 (head 2)" in str(again)
+
+
+def test_the_page_has_the_same_table(sublayer):
+    pytest.importorskip("plotly")
+    name = "encoder/0/<b>self & own</b>"
+    report = Report(loss=1.0, sublayers=(dataclasses.replace(sublayer, name=name),), verdicts=())
+    text = page(report, [], "A model")
+    (table,) = re.findall(r'aria-labelledby="patterns-caption"><table>(.+?)</table>', text)
+    assert re.findall("<th scope=.col.>(.*?)</th>", table) == ["attention", "previous", "even"]
+    cells = re.findall("<td>(.*?)</td>", table)
+    assert cells == ["encoder/0/&lt;b&gt;self &amp; own&lt;/b&gt;", "0.75 (head 2)", "0.25"]
+    old = dataclasses.replace(sublayer.attention, patterns=None)
+    without = Report(1.0, (dataclasses.replace(sublayer, attention=old),), ())
+    assert "patterns-caption" not in page(without, [], "A model")

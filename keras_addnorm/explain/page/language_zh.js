@@ -251,7 +251,7 @@ LANGUAGES.zh = {
     "Close the guide": "关闭导览",
     "The question": "问题",
     "A Transformer is a stack of sublayers, attentions and feed-forwards. Around each of them stand two small operations, drawn as one box: Add & Norm. Why add? Why norm?":
-      "Transformer 由一层层子层堆叠而成：注意力和前馈网络。每个子层周围都有两个小操作，通常画成一个方框：Add & Norm（相加与归一化）。为什么要相加？为什么要归一化？",
+      "Transformer 由许多子层堆叠而成：注意力子层和前馈子层。每个子层周围都有两个小操作，通常画成一个方框：Add & Norm（相加与归一化）。为什么要相加？为什么要归一化？",
     "Here run {count} small models, each with a choice of its own.": "这里运行着 {count} 个小模型，各有各的做法。",
     "Here runs a small model.": "这里运行着一个小模型。",
     "The guide goes to an answer step by step; its numbers are computed in this page, or were recorded while the models learned.":

@@ -66,6 +66,7 @@ function sayStillTexts() {
     if ("say" in each.dataset) each.textContent = say(text);
     if ("sayLabel" in each.dataset) each.setAttribute("aria-label", say(label));
   }
+  for (const each of document.querySelectorAll(".joint")) each.textContent = LANGUAGES[language].joint;
   document.title = document.querySelector("h1").textContent;
 }
 
