@@ -21,7 +21,7 @@ class PublicCheckpoint:
     Attributes:
         name: Its name there.
         family: Its family, as `keras_addnorm.interop.families` names it.
-        licence: The licence that its card names; empty where that is not known for sure.
+        licence: The licence that its card names; empty where nobody has read the card.
         state: How far it was tried: `"same shape"`, `"never tried"` or `"refused"`.
         why: Why it is refused.
     """

@@ -13,7 +13,11 @@ import pytest
 
 from keras_addnorm import cli
 from keras_addnorm.basics.integrity import Manifest
-from keras_addnorm.basics.public_checkpoints import REFUSED, public_checkpoints
+from keras_addnorm.basics.public_checkpoints import (
+    REFUSED,
+    PublicCheckpoint,
+    public_checkpoints,
+)
 from keras_addnorm.interop import families
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.distillation.settings import DistillationConfig
@@ -21,6 +25,7 @@ from keras_addnorm.runs.zoo import PublishedFile, ZooModel, find, models
 from keras_addnorm.runs.zoo.archive import write_archive
 from keras_addnorm.runs.zoo.download import get
 from keras_addnorm.runs.zoo.make import commands, make
+from keras_addnorm.runs.zoo.tables import table_of_checkpoints
 
 
 def test_every_model_has_settings_that_its_command_takes():
@@ -258,6 +263,16 @@ def test_a_wrong_use_is_told_in_a_line(capsys, arguments, words):
 def test_a_mistyped_model_has_the_nearest(capsys, tmp_path):
     assert cli.main(["zoo", "get", "addnorm-pre_ln", str(tmp_path / "zoo")]) == 2
     assert "Did you mean 'addnorm-pre-ln'" in capsys.readouterr().err
+
+
+def test_a_licence_that_nobody_looked_up_is_not_checked():
+    kinds = {"a/read": "MIT", "a/unread": ""}
+    listed = [PublicCheckpoint(name, "bart", kinds[name], "never tried") for name in kinds]
+    lines = [line.split("  ") for line in table_of_checkpoints(listed).splitlines()[1:3]]
+    assert [[cell.strip() for cell in line if cell.strip()] for line in lines] == [
+        ["a/read", "bart", "MIT", "never tried"],
+        ["a/unread", "bart", "not checked", "never tried"],
+    ]
 
 
 def test_every_public_checkpoint_is_of_a_family_that_is_read_or_is_refused():

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from keras_addnorm.basics.public_checkpoints import PublicCheckpoint
 from keras_addnorm.runs.zoo.registry import ZooModel
 
+NOT_CHECKED = "not checked"
+"""Stands for the licence of a checkpoint whose card nobody has read."""
+
 _BYTES_OF_A_WEIGHT = 4
 
 
@@ -57,9 +60,10 @@ def table_of_checkpoints(checkpoints: Iterable[PublicCheckpoint]) -> str:
     Returns:
         The lines, and below them what their last column means.
     """
-    rows = [(one.name, one.family, one.licence, one.state) for one in checkpoints]
+    rows = [(one.name, one.family, one.licence or NOT_CHECKED, one.state) for one in checkpoints]
     notes = (
-        "Licences are as their cards had them when this list was written: look at the card.",
+        f"A licence is what the card had in November 2026; {NOT_CHECKED!r}: nobody has read it for "
+        "this list. The card decides.",
         "What each word of the last column means: docs/pretrained.md, Public checkpoints.",
     )
     return "\n".join([*_columns(("name", "family", "licence", "state"), rows), "", *notes])
