@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.settings import WARMUP, RunConfig, TrainingConfig
-from keras_addnorm.runs.terminal import duration
 from keras_addnorm.training.checkpoint_file import TrainingState
-
-_CORE = 80e9
-"""Floating-point operations a second of one core, in the training of `docs/results.md`."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +119,8 @@ def about_cost(training: TrainingConfig, report: PipelineReport, weights: int) -
     positions = tokens / (1.0 - report.padding) * (2 if training.r_drop else 1)
     operations = 6.0 * weights * positions
     return (
-        f"Cost: {_rounded(tokens)} target tokens, {_rounded(positions)} with padding: about "
-        f"{_rounded(operations / 1e9)} GFLOP (billions of floating-point operations). One CPU core "
-        f"does some {_rounded(_CORE / 1e9)} a second, which makes {duration(operations / _CORE)}; "
-        "compilation and validations come on top."
+        f"Cost: {_rounded(tokens)} target tokens, {_rounded(positions)} with padding, and about "
+        f"{_rounded(operations / 1e9)} GFLOP (billions of floating-point operations)."
     )
 
 
