@@ -20,8 +20,7 @@ $$
 
 The skip is there, and carries nothing. Kernels are drawn with the standard deviation
 $\sqrt{2 / (\mathrm{in} + \mathrm{out})}$ (Glorot), $\sqrt{2 / \mathrm{in}}$ (He), or 1, which is
-too large. Whether a model without a norm, whose branches nothing bounds, is also worse on unseen
-data is claim 12.
+too large. What large branches do to unseen data is in claim 12.
 """
 
 
