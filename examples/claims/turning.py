@@ -138,7 +138,8 @@ class Stack:
         model.compile(
             optimizer=keras.optimizers.Adam(RATE, beta_2=0.98, epsilon=1e-9),
             loss="mse",
-            jit_compile=True,
+            # XLA takes no gradient of Keras' `scan` on TensorFlow, whose lists have no fixed size.
+            jit_compile=keras.backend.backend() != "tensorflow",
         )
         return model
 
