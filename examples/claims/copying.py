@@ -10,7 +10,7 @@ from keras import ops
 
 from claims.drawing import picture, style
 from claims.images import Images
-from claims.lab import Lab, Result
+from claims.lab import Lab, Result, normalised
 from claims.page import Section, Verdict, number, table
 from keras_addnorm.diagnostics import observe
 from keras_addnorm.layers import TransformerEncoder
@@ -130,9 +130,7 @@ def learn_to_copy(
     keras.utils.set_random_seed(scale.seed)
     rng = np.random.default_rng(scale.seed)
     vectors = rng.standard_normal((scale.vocabulary_size, scale.hidden_dim)).astype("float32")
-    # Normalised, so that a norm at the end of a stack is no obstacle to copying.
-    vectors -= vectors.mean(axis=1, keepdims=True)
-    vectors /= vectors.std(axis=1, keepdims=True)
+    vectors = normalised(vectors)
     encoder = TransformerEncoder(
         layers, num_heads=scale.num_heads, intermediate_dim=2 * scale.hidden_dim, scheme=scheme
     )

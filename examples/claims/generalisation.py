@@ -9,7 +9,7 @@ import numpy as np
 
 from claims.drawing import picture, style
 from claims.images import Images
-from claims.lab import Lab, Result, Sentences, Training
+from claims.lab import Lab, Result, Sentences, Training, branch_ratios
 from claims.page import Section, Verdict, number, table
 from claims.seeds import apart, spread
 
@@ -79,7 +79,10 @@ def section(lab: Lab, images: Images) -> Section:
         for wanted in WANTED
     }
     best = {norm: [min(one["held_out"]) for one in found[norm]] for norm in TRAININGS}
-    branches = {norm: _ratio(lab, training) for norm, training in TRAININGS.items()}
+    branches = {
+        norm: float(np.median(branch_ratios(lab.profile(training, trained=False))))
+        for norm, training in TRAININGS.items()
+    }
     rows = [
         [
             f"`{n}`",
@@ -183,12 +186,6 @@ def both_losses(lab: Lab, training: Training) -> Result:
         if start < end:
             found["seconds"] += model.train(batches[start:end], rates[start:end])["seconds"]
     return found
-
-
-def _ratio(lab: Lab, training: Training) -> float:
-    """How large branches are relative to the stream, before training."""
-    start = lab.profile(training, trained=False)
-    return float(np.median(np.array(start["rms_branch"]) / np.array(start["rms_residual"])))
 
 
 def _pairs(lab: Lab) -> int:

@@ -7,10 +7,10 @@ import numpy as np
 from claims.drawing import picture, style
 from claims.highway import gradient_profile
 from claims.images import Images
-from claims.lab import Lab
+from claims.lab import Lab, final_loss
 from claims.page import Section, Verdict, number, table
 from claims.seeds import spread
-from claims.turning import EXPERIMENT, LAST, ZEROS, final, findings, said, trainings
+from claims.turning import EXPERIMENT, LAST, ZEROS, findings, said, trainings
 
 SCHEMES = ("plain", "no_norm", "post_ln", "pre_ln", "deep_norm")
 OPEN = ("pre_ln", "deep_norm")  # said to be fit for such depths
@@ -69,7 +69,7 @@ def section(lab: Lab, images: Images) -> Section:
 
     trained = trainings(lab, TRAINED)
     steps = lab.scale.steps
-    final_losses = {name: [final(curve, steps) for curve in trained[name]] for name in TRAINED}
+    final_losses = {name: [final_loss(each, LAST) for each in trained[name]] for name in TRAINED}
     learned = [name for name in TRAINED if max(final_losses[name]) < ZEROS / 2]
     reached = [name for name in SCHEMES if reaches(name)]
     return Section(

@@ -246,7 +246,7 @@ class TrainableModel:
             if not math.isfinite(losses[-1]):
                 break
         return {
-            "losses": [_rounded(loss) for loss in losses],
+            "losses": [rounded(loss) for loss in losses],
             "seconds": round(time.perf_counter() - started, 2),
         }
 
@@ -257,8 +257,8 @@ class TrainableModel:
         self.optimizer.learning_rate.assign(0.0)
         in_training = [float(self.model.train_on_batch(*batch)) for batch in batches]
         return {
-            "held_out_loss": _rounded(np.mean(losses)),
-            "held_out_loss_in_training_mode": _rounded(np.mean(in_training)),
+            "held_out_loss": rounded(np.mean(losses)),
+            "held_out_loss_in_training_mode": rounded(np.mean(in_training)),
         }
 
     def profile(self, batch: Batch) -> Result:
@@ -367,7 +367,19 @@ def final_loss(result: Result, over: int = 20) -> float:
     return math.inf if None in last else float(np.mean(last))
 
 
-def _rounded(loss: float) -> float | None:
+def branch_ratios(profile: Result) -> np.ndarray:
+    """How large each sublayer's branch is relative to the stream, by a model's profile."""
+    return np.array(profile["rms_branch"]) / np.array(profile["rms_residual"])
+
+
+def normalised(vectors: np.ndarray) -> np.ndarray:
+    """Rows of mean 0 and variance 1, so that a norm at the end of a stack is no obstacle."""
+    vectors = vectors - vectors.mean(axis=1, keepdims=True)
+    return vectors / vectors.std(axis=1, keepdims=True)
+
+
+def rounded(loss: float) -> float | None:
+    """A loss for the records; `None` for no number."""
     return round(float(loss), 4) if math.isfinite(loss) else None
 
 

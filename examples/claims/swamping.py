@@ -8,7 +8,7 @@ import numpy as np
 
 from claims.drawing import picture, style
 from claims.images import Images
-from claims.lab import INITIALIZATIONS, Lab, Training, final_loss
+from claims.lab import INITIALIZATIONS, Lab, Training, branch_ratios, final_loss
 from claims.page import Section, Verdict, number, table
 
 SCHEMES = ("no_norm", "post_ln", "pre_ln")
@@ -30,8 +30,7 @@ def section(lab: Lab, images: Images) -> Section:
     ratio, kept, loss = {}, {}, {}
     for scheme, initialization in itertools.product(SCHEMES, INITIALIZATIONS):
         start = lab.profile(Training(scheme, depth, initialization=initialization), trained=False)
-        branches = np.array(start["rms_branch"]) / np.array(start["rms_residual"])
-        ratio[scheme, initialization] = branches
+        ratio[scheme, initialization] = branch_ratios(start)
         kept[scheme, initialization] = float(np.median(start["cosine"]))
         for rate, warmup in COURSES:
             training = Training(scheme, depth, rate, warmup, initialization)

@@ -11,26 +11,26 @@ import numpy as np
 
 from claims.drawing import picture, style
 from claims.images import Images
-from claims.lab import Lab, Result
+from claims.lab import Lab, Result, Training, final_loss, normalised, rounded
 from claims.looped import LoopedEncoder
 from claims.page import number, table
 from claims.seeds import spread
 from keras_addnorm.layers import TransformerEncoder
 
 WIDTH, WORDS, BATCH, LENGTH = 16, 700, 8, 12
-WARMUP, RATE = 50, 0.002
 LAST = 20  # updates, whose mean loss is the final one
 ZEROS = 1.0  # the loss of a model that always says 0
 EXPERIMENT = (
     f"Then stacks of width {WIDTH} learn a task of one line: each word is a fixed random vector of "
     "mean 0 and variance 1, and the output is to be that vector turned by a fixed rotation, by "
     f"mean squared error; an output of zeros has the loss {ZEROS:.0f}. {BATCH} sentences of "
-    f"{LENGTH} random words an update, the rate as in claim 1: warm-up {WARMUP}, peak {RATE}."
+    f"{LENGTH} random words an update, the rate as in claim 1: warm-up {Training.warmup_steps}, "
+    f"peak {Training.learning_rate}."
 )
 
 
-def trainings(lab: Lab, schemes: Sequence[str]) -> dict[str, list[list[float]]]:
-    """The losses of each update, by scheme a list a seed; cut off where they are no numbers."""
+def trainings(lab: Lab, schemes: Sequence[str]) -> dict[str, list[Result]]:
+    """The losses of each update, by scheme a result a seed; cut off at the first that is none."""
     depth, seeds = lab.scale.hundreds[0], lab.scale.seeds
     found = {}
     for scheme in schemes:
@@ -40,20 +40,19 @@ def trainings(lab: Lab, schemes: Sequence[str]) -> dict[str, list[list[float]]]:
                 "training of a hundred layers",
                 {"scheme": scheme, "depth": depth, "seed": seed},
                 lambda stack=stack, seed=seed: stack.train(seed),
-            )["losses"]
+            )
             for seed in seeds
         ]
     return found
 
 
-def findings(
-    found: dict[str, list[list[float]]], depth: int, updates: int, images: Images
-) -> list[str]:
+def findings(found: dict[str, list[Result]], depth: int, updates: int, images: Images) -> list[str]:
     """A picture of the losses, and a table of the first and the last ones."""
     path = images.path("hundreds_trained")
     with picture(path) as axis:
-        for scheme, curves in found.items():
-            whole = [curve for curve in curves if len(curve) == updates]
+        for scheme, results in found.items():
+            curves = [result["losses"] for result in results]
+            whole = [curve for curve in curves if None not in curve]
             if whole:
                 axis.plot(
                     1 + np.arange(updates),
@@ -68,25 +67,15 @@ def findings(
     rows = [
         [
             f"`{scheme}`",
-            said(list(map(first, curves))),
-            said([final(each, updates) for each in curves]),
+            said([final_loss({"losses": each["losses"][:1]}) for each in results]),
+            said([final_loss(each, LAST) for each in results]),
         ]
-        for scheme, curves in found.items()
+        for scheme, results in found.items()
     ]
     return [
         images.markdown(path, f"Losses of {depth} layers that learn to turn vectors"),
         table([f"loss, {depth} layers", "first update", f"last {LAST} of {updates}"], rows),
     ]
-
-
-def first(curve: Sequence[float]) -> float:
-    """The loss before any update; infinite if it is no number."""
-    return curve[0] if curve else math.inf
-
-
-def final(curve: Sequence[float], updates: int) -> float:
-    """The mean loss of the last updates; infinite if the training ended before."""
-    return float(np.mean(curve[-LAST:])) if len(curve) == updates else math.inf
 
 
 def said(losses: Sequence[float]) -> str:
@@ -114,38 +103,30 @@ class Stack:
         for variable in self._model.optimizer.variables:
             variable.assign(np.zeros(variable.shape, variable.dtype))
         words, turned, rng = self.task(seed)
-        losses: list[float] = []
-        for update in range(self.updates):
-            self._model.optimizer.learning_rate.assign(RATE * min(1.0, (update + 1) / WARMUP))
+        losses: list[float | None] = []
+        for rate in Training(self.scheme, self.depth).rates(self.updates):
+            self._model.optimizer.learning_rate.assign(rate)
             ids = rng.integers(0, WORDS, (BATCH, LENGTH))
-            loss = float(self._model.train_on_batch(words[ids], turned[ids]))
-            if not math.isfinite(loss):
+            losses.append(rounded(self._model.train_on_batch(words[ids], turned[ids])))
+            if losses[-1] is None:
                 break
-            losses.append(round(loss, 4))
         return {"losses": losses}
 
     @staticmethod
     def task(seed: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
         """The words' vectors, what is to become of them, and the rest of the chance."""
         rng = np.random.default_rng(seed)
-        words = _normalised(rng.standard_normal((WORDS, WIDTH)))
+        words = normalised(rng.standard_normal((WORDS, WIDTH))).astype("float32")
         rotation, _ = np.linalg.qr(rng.standard_normal((WIDTH, WIDTH)))
-        return words, _normalised(words @ rotation), rng
+        return words, normalised(words @ rotation).astype("float32"), rng
 
     def _compiled(self, encoder: TransformerEncoder) -> keras.Model:
         inputs = keras.Input((LENGTH, WIDTH))
         model = keras.Model(inputs, LoopedEncoder(encoder)(inputs))
         model.compile(
-            optimizer=keras.optimizers.Adam(RATE, beta_2=0.98, epsilon=1e-9),
+            optimizer=keras.optimizers.Adam(0.001, beta_2=0.98, epsilon=1e-9),
             loss="mse",
             # XLA takes no gradient of Keras' `scan` on TensorFlow, whose lists have no fixed size.
             jit_compile=keras.backend.backend() != "tensorflow",
         )
         return model
-
-
-def _normalised(vectors: np.ndarray) -> np.ndarray:
-    """Of mean 0 and variance 1 each, so that a norm at a stack's end is no obstacle."""
-    vectors = vectors - vectors.mean(axis=1, keepdims=True)
-    normalised: np.ndarray = (vectors / vectors.std(axis=1, keepdims=True)).astype("float32")
-    return normalised

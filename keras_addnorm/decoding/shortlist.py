@@ -40,6 +40,10 @@ class Lexicon:
             token has fewer candidates.
         frequencies: `(V_target,)` float32: how often each target token stands in a sentence.
 
+    Raises:
+        ValueError: If the arrays have other shapes than these, a candidate lies outside of the
+            vocabulary, or a number is negative or not finite.
+
     Reference:
         Brown et al., "The Mathematics of Statistical Machine Translation", 1993, section 4.1.
     """
@@ -47,6 +51,12 @@ class Lexicon:
     candidates: Any
     probabilities: Any
     frequencies: Any
+
+    def __post_init__(self) -> None:
+        arrays = (self.candidates, self.probabilities, self.frequencies)
+        # In the graph of an export they are tensors.
+        if all(isinstance(each, np.ndarray) for each in arrays):
+            _require_sound(*arrays)
 
     @classmethod
     def estimate(
@@ -210,9 +220,7 @@ class Lexicon:
             _require_moderate(path)
             with path.open("rb") as file, np.load(file) as arrays:
                 found = dict(arrays)
-            lexicon = cls(**found)
-            require_sound(lexicon)
-            return lexicon
+            return cls(**found)
         except Exception as error:  # What a zip without sense leads to, such as a place before it.
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
@@ -223,20 +231,10 @@ class Lexicon:
             ) from error
 
 
-def require_sound(lexicon: Lexicon) -> None:
-    """Raise a `ValueError` for arrays that are no lexicon.
-
-    A search, or an engine, would take what lies outside of the vocabulary for something.
-
-    Args:
-        lexicon: The lexicon.
-
-    Raises:
-        ValueError: If they have other shapes than they should, a candidate lies outside of the
-            vocabulary, or a number is negative or not finite.
-    """
-    arrays = tuple(map(np.asarray, vars(lexicon).values()))
-    candidates, probabilities, frequencies = arrays
+def _require_sound(
+    candidates: np.ndarray, probabilities: np.ndarray, frequencies: np.ndarray
+) -> None:
+    """Refuse arrays that are no lexicon: a search would take what lies outside for something."""
     size = len(frequencies) if frequencies.ndim == 1 else 0
     are_listed = (
         candidates.ndim == 2
@@ -255,7 +253,9 @@ def require_sound(lexicon: Lexicon) -> None:
             "`candidates` and `probabilities` (V_source, C) and `frequencies` (V_target,), "
             "ids below V_target, and finite numbers >= 0",
             "Estimate it with `Lexicon.estimate`.",
-            received=", ".join(f"{each.dtype} {each.shape}" for each in arrays),
+            received=", ".join(
+                f"{each.dtype} {each.shape}" for each in (candidates, probabilities, frequencies)
+            ),
         )
 
 
@@ -422,9 +422,6 @@ class Shortlist:
 
     def __post_init__(self) -> None:
         require_type("A lexicon", self.lexicon, Lexicon)
-        # In the graph of an export they are tensors.
-        if all(isinstance(each, np.ndarray) for each in vars(self.lexicon).values()):
-            require_sound(self.lexicon)
         vocabulary_size = self.lexicon.frequencies.shape[0]
         if not is_whole(self.size, 4, vocabulary_size):
             raise ArgumentError(

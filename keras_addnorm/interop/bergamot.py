@@ -17,7 +17,7 @@ from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Lexicon, translate
 from keras_addnorm.decoding.checks import listed, require_type
-from keras_addnorm.decoding.shortlist import require_fit, require_sound
+from keras_addnorm.decoding.shortlist import require_fit
 from keras_addnorm.interop.browser_page import BrowserPage
 from keras_addnorm.interop.families.marian_npz import SETTINGS, MarianTensors
 from keras_addnorm.interop.families.marian_settings import HEAD, as_yaml
@@ -130,7 +130,7 @@ def export_bergamot(
     _check_widths(model)
     samples = [require_type("A sample", text, str) for text in listed("Samples", samples)]
     if lexicon is not None:
-        require_sound(require_type("A lexicon", lexicon, Lexicon))
+        require_type("A lexicon", lexicon, Lexicon)
         require_fit(lexicon, model.config)
     if page is not None:
         require_type("A page", page, BrowserPage)

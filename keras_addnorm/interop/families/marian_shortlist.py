@@ -73,13 +73,14 @@ def read_shortlist(path: Path, source_vocabulary_size: int, target_vocabulary_si
             value=int(lengths.max()),
         )
     shape = (source_vocabulary_size, max(int(lengths.max(initial=0)), 1))
-    if 8 * shape[0] * shape[1] > most_bytes(path):
+    size = 8 * shape[0] * shape[1]
+    if size > most_bytes(path):
         raise ArgumentError(
             f"The shortlist '{path}' would take far more memory than the file has bytes: its "
             "longest list makes room for as many translations of each token.",
             f"at most {most_bytes(path):,} bytes",
             "Leave the shortlist away.",
-            received=f"{8 * shape[0] * shape[1]:,} for {shape[0]:,} tokens with {shape[1]}",
+            received=f"{size:,} for {shape[0]:,} tokens with {shape[1]}",
         )
     rows = np.repeat(np.arange(sizes[0]), lengths)
     places = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)

@@ -266,8 +266,9 @@ def _lines_of_stdin() -> Iterator[str]:
                     f"Line {number + 1:,} of the standard input has more than {LONGEST_TEXT:,} "
                     "characters. Expected one text a line. Put line ends between the texts."
                 )
-            start = line[:BYTES_LOOKED_AT].encode("utf-8", "replace")
-            if "\0" in line and (encoding := wide_encoding(start)):
+            if "\0" in line and (
+                encoding := wide_encoding(line[:BYTES_LOOKED_AT].encode("utf-8", "replace"))
+            ):
                 raise UserError(
                     f"The standard input is {encoding} text, as its zero bytes say. Expected "
                     f"UTF-8. {how_to_convert(encoding)}"
