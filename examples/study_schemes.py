@@ -30,7 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from claims.records import Records
 from study.other_decoders import Decoder, DecoderPlan
-from study.trial import DEMO, MULTI30K, Outcome, Plan, Scale, Trial
+from study.trial import DEMO, MULTI30K, Outcome, Plan, Scale, Trial, corpus_key
 
 from keras_addnorm import schemes
 
@@ -123,7 +123,7 @@ class Study:
             corpus = Corpus.load(self.data[DEMO], self.scale, self.folder)
             return {"loss": corpus.train.floor()}
 
-        key = {"name": "floor", "corpus": DEMO, "scale": dataclasses.asdict(self.scale)}
+        key = {"name": "floor", **corpus_key(DEMO, self.scale)}
         return float(self.records.get_or_measure(key, measure)["loss"])
 
     def means_at_start(self, trial: Trial) -> list[dict[str, Any]]:
@@ -149,7 +149,7 @@ class Study:
             corpus = Corpus.load(self.data[DEMO], self.scale, self.folder)
             return {"texts": corpus.references[: self.scale.scored]}
 
-        key = {"name": "references", "corpus": DEMO, "scale": dataclasses.asdict(self.scale)}
+        key = {"name": "references", **corpus_key(DEMO, self.scale)}
         found: list[str] = self.records.get_or_measure(key, measure)["texts"]
         return found
 
@@ -221,14 +221,19 @@ class Study:
         with tempfile.TemporaryDirectory() as folder:
             task, result = Path(folder, "task.json"), Path(folder, "result.json")
             described = {
-                **trial.key(self.scale),
+                **dataclasses.asdict(trial),
+                "scale": dataclasses.asdict(self.scale),
                 "data": self.data[trial.corpus],
                 "folder": str(self.folder),
                 "core": core,
             }
             task.write_text(json.dumps(described), encoding="utf-8")
             command = [sys.executable, __file__, "--task", str(task), "--result", str(result)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            # Rates, seeds and warm-up change no program: one trial compiles it for the next ones.
+            compiled = {"JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled")}
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, env=os.environ | compiled
+            )
             if done.returncode:
                 last = done.stderr.strip().splitlines()[-1:] or ["no message"]
                 raise RuntimeError(f"ended with {done.returncode}: {last[0]}")

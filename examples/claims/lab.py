@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from claims.records import Records, Result
+from claims.records import Records, Result, built_in_texts
 from keras_addnorm.data import TokenizerPair, load_translation, make_training_dataset
 from keras_addnorm.diagnostics import observe
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -129,7 +129,7 @@ class Lab:
 
     def measure(self, name: str, key: dict[str, Any], measure: Callable[[], Result]) -> Result:
         """Return what `measure()` returns, now or in an earlier run at this scale."""
-        whole = {"name": name, **key, "scale": self.scale.of_a_run()}
+        whole = {"name": name, **key, "scale": self.scale.of_a_run(), "texts": built_in_texts()}
         return self.records.get_or_measure(whole, measure)
 
     def train(self, training: Training) -> Result:

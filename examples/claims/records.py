@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.data.demo import fingerprint
 
 Key = dict[str, Any]
 Result = dict[str, Any]
@@ -53,6 +55,12 @@ class Records:
         """How long all trainings on record took together."""
         results = (json.loads(line)["result"] for line in self._lines.values())
         return float(sum(result.get("seconds", 0.0) for result in results))
+
+
+@functools.cache
+def built_in_texts() -> str:
+    """What changes with the sentences of the built-in set: other texts give other records."""
+    return fingerprint("de")
 
 
 def _canonical(key: Key) -> str:

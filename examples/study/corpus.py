@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from claims.lab import Batch, Sentences
+from claims.records import built_in_texts
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.data import TokenizerPair, load_translation, make_training_dataset
@@ -46,11 +49,13 @@ class Corpus:
         Returns:
             The corpus.
         """
-        wanted = [str(data), scale.vocabulary_size, scale.length]
+        wanted = [str(data), scale.vocabulary_size, scale.length, built_in_texts()]
         name = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:12]
         file, vocabulary = folder / f"{name}.npz", folder / f"{name}_vocabulary"
         if not file.exists():
-            _prepare(data, scale, file, vocabulary)
+            # In a process of its own: what it takes is no memory of the training that comes next.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                process.submit(_prepare, data, scale, file, vocabulary).result()
         with np.load(file) as arrays:
             sides = [
                 Sentences(*(arrays[f"{split}_{part}"] for part in ("source", "target", "labels")))

@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from claims.records import built_in_texts
+
 DEMO, MULTI30K = "demo", "multi30k"
 PAIRS = 20_000  # of a corpus, the first ones; those that are too long are left out
 
@@ -78,7 +80,13 @@ class Trial:
 
     def key(self, scale: Scale) -> dict[str, Any]:
         """All that the result depends on."""
-        return {**dataclasses.asdict(self), "scale": dataclasses.asdict(scale)}
+        return {**dataclasses.asdict(self), **corpus_key(self.corpus, scale)}
+
+
+def corpus_key(corpus: str, scale: Scale) -> dict[str, Any]:
+    """What all results on a corpus depend on; the texts of the built-in set may change."""
+    texts = {"texts": built_in_texts()} if corpus == DEMO else {}
+    return {"corpus": corpus, "scale": dataclasses.asdict(scale), **texts}
 
 
 Outcome = dict[str, Any]

@@ -119,12 +119,22 @@ def test_differences_of_bleu_are_tested_where_translations_are_on_record(example
         found = outcome(1.0) | {"translations": said[trial.scheme]}
         study.records.keep(trial.key(study.scale), found)
     assert not set(again) & set(study.missing())
-    scale = dataclasses.asdict(study.scale)
-    key = {"name": "references", "corpus": "demo", "scale": scale}
+    key = {"name": "references", **example.corpus_key("demo", study.scale)}
     study.records.keep(key, {"texts": right})
     text = differences(results)
     assert "| `pre_ln` | 100.0 | 100.0 ± 0.0 |  |  |  |" in text
     assert text.splitlines()[-1].startswith("| `post_ln` | ") and text.endswith(" | yes |")
+
+
+def test_results_on_other_texts_are_other_records(example, study, monkeypatch):
+    here = study.missing()[0]
+    there = dataclasses.replace(here, corpus="multi30k")
+    for trial in (here, there):
+        study.records.keep(trial.key(study.scale), outcome(1.0))
+    assert study.find(here) == study.find(there) == outcome(1.0)
+    monkeypatch.setattr("study.trial.built_in_texts", lambda: "of another day")
+    assert study.find(here) is None
+    assert study.find(there) == outcome(1.0)  # its texts are those of the user's files
 
 
 def test_the_page_holds_the_records(example, study, tmp_path):
@@ -146,8 +156,7 @@ def test_the_page_holds_the_records(example, study, tmp_path):
         key = study.plan.trial(scheme, 4, 0.1, seed=2).key(study.scale)
         second = outcome(losses[scheme][4] + 0.25, machine="another", memory=memory)
         study.records.keep(key, second)
-    scale = dataclasses.asdict(study.scale)
-    study.records.keep({"name": "floor", "corpus": "demo", "scale": scale}, {"loss": 5.0})
+    study.records.keep({"name": "floor", **example.corpus_key("demo", study.scale)}, {"loss": 5.0})
     from study.page import write
 
     decoders = example.DecoderPlan(study.plan, "ssru", ("pre_ln", "post_ln"))
@@ -245,8 +254,7 @@ def test_decoders_are_compared_at_the_rate_of_self_attention(example, study, tmp
         if trial.has_means:
             found["means"] = means(-0.5)
         other.records.keep(trial.key(other.scale), found)
-    scale = dataclasses.asdict(study.scale)
-    study.records.keep({"name": "floor", "corpus": "demo", "scale": scale}, {"loss": 5.0})
+    study.records.keep({"name": "floor", **example.corpus_key("demo", study.scale)}, {"loss": 5.0})
     from study.page import write
 
     page = tmp_path / "docs" / "study.md"
