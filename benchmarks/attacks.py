@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
+import multiprocessing
 import os
 import resource
 import select
@@ -29,6 +29,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -206,6 +207,11 @@ def _parts() -> dict[str, Callable[[bool], Iterator[Try]]]:
     }
 
 
+def attack_part(part: str, is_smoke: bool, only: str) -> list[Row]:
+    """Runs all tries of a part."""
+    return list(attack_all(_parts()[part](is_smoke), only).values())
+
+
 def main() -> int:
     parts = _parts()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -217,9 +223,10 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, resource.RLIM_INFINITY))
     rows: list[Row] = []
     for part in options.parts or parts:
-        # Each part imports what its tries share, which are forks; a part sees no other's tensors.
-        tries = functools.partial(parts[part], options.smoke)
-        rows += attack_all(tries(), options.only).values()
+        # Tries are forks of a process that has what the part shares. After another part's
+        # TensorFlow it would have threads, and a fork would wait for them in vain.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            rows += process.submit(attack_part, part, options.smoke, options.only).result()
     print("\n".join(table(rows)))
     failed = sum(not row.holds for row in rows)
     print(f"\n{failed} do not hold." if failed else "\nAll hold.")

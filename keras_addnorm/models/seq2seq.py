@@ -634,10 +634,9 @@ class Seq2SeqTransformer(keras.Model):
                 if is_chosen(embedding):
                     try:
                         embedding.quantize(mode, config=config, **kwargs)
-                    except (
-                        NotImplementedError
-                    ) as error:  # As of other layers: float8, for instance.
-                        warnings.warn(str(error), stacklevel=2)
+                    except NotImplementedError as error:  # Of float8, for instance.
+                        said = f"{embedding.name!r} stays as it is: {error}"
+                        warnings.warn(said, stacklevel=2)
 
     def get_quantization_layer_structure(self, mode: str | None = None) -> dict[str, Any] | None:
         """Return what Keras runs for GPTQ and AWQ: the encoder, then the decoder.

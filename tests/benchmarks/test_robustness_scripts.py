@@ -188,3 +188,17 @@ def test_some_attacks_hold():
 def test_a_little_of_each_part_holds(part):
     done = run(str(ROOT / "benchmarks/attacks.py"), part, "--smoke")
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+def test_memory_may_grow_in_an_attack_once(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from serving_attacks import holds_out
+
+    def row(memory, p99=20):
+        waits = {"p99_ms": p99, "/healthz_ms": 99, "/metrics_ms": 99}
+        return {**waits, "lost": 0, "mb": memory, "mb_after": memory}
+
+    assert holds_out([row(900), row(1200), row(1300), row(1250)])
+    assert not holds_out([row(900), row(1200), row(1400)])
+    assert not holds_out([row(900), row(1200), row(1200, p99=200)])
+    assert not holds_out([row(900), row(1200), row(1200) | {"lost": 1}])

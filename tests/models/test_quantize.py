@@ -85,6 +85,15 @@ def test_f9_a_projection_multiplies_as_keras_dense(mode):
     np.testing.assert_allclose(array(ours(x)), array(theirs(x)), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
+def test_f9_float8_says_which_layers_it_leaves_out():
+    model = tiny_model(num_encoder_layers=1)
+    with pytest.warns(UserWarning, match="embedding.* stays as it is: .*float8"):
+        model.quantize("float8")
+    assert all(weight.dtype == "float32" for weight in model.encoder_embedding.weights)
+    assert "outputs_grad_scale" in {weight.name for weight in model.encoder.weights}
+
+
 class OwnProjection(Projection):
     """Somebody's own."""
 

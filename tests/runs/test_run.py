@@ -477,6 +477,20 @@ def test_the_benchmark_of_storage_compares_three_exports(run, capsys):
 
 
 @pytest.mark.release
+def test_the_benchmark_of_quantisation_compares_each_way(run, capsys, monkeypatch):
+    script = Path(__file__).parents[2] / "benchmarks" / "quantized.py"
+    main = runpy.run_path(str(script))["main"]
+    main(run.directory.path, "test", sentences=7, updates=5)
+    said = capsys.readouterr().out
+    rows = re.findall(r"\| (\w+) \| \d+\.\d\d \| (\d+) \| \d+\.\d{5} \|", said)
+    assert [name for name, _ in rows] == ["float32", "int8", "int4", "GPTQ", "AWQ"]
+    assert "7 sentences of 'test'" in said
+    losses = re.findall(r"\| (\d) \| (\d+\.\d{3}) \| (\d+\.\d{3}) \|", said)
+    assert [updates for updates, *_ in losses] == ["1", "2", "3", "4", "5"]
+    assert all(abs(float(one) - float(other)) < 0.1 for _, one, other in losses)
+
+
+@pytest.mark.release
 def test_the_benchmark_of_students_compares_them_with_their_teacher(
     run, tmp_path, capsys, monkeypatch
 ):
