@@ -19,7 +19,7 @@ from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation.stages import Stages, damaged
 from keras_addnorm.runs.distillation.teacher import Sourced
 from keras_addnorm.runs.portion_progress import filling
-from keras_addnorm.runs.portions import Portions
+from keras_addnorm.runs.portions import Portions, is_translation
 from keras_addnorm.runs.rows import Rows
 from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
@@ -94,7 +94,7 @@ def measure(
         except (ValueError, TypeError, LookupError) as error:
             raise damaged(path, error) from error
     rows = Rows(test)
-    portions = Portions[Sourced](folder, len(rows))
+    portions = Portions[Sourced](folder, len(rows), is_result=is_translation)
     with filling(portions, say) as done:
         translator.fill(portions, test, processes, done)
     scores = evaluate_translations(
