@@ -293,8 +293,6 @@ class RunDirectory:
                 if _LEFTOVER.fullmatch(path.name):
                     is_folder = path.is_dir() and not path.is_symlink()
                     shutil.rmtree(path) if is_folder else path.unlink()
-        for path in self.tokenizer.glob(".*.model.*"):  # as they were named once
-            path.unlink()
 
     def weights(self) -> Path:
         """Finds the weights to translate with: the averaged ones if there are, else the best.
@@ -306,7 +304,8 @@ class RunDirectory:
             UserError: If nothing has been trained here yet.
         """
         for path in (self.averaged_weights, self.best_weights):
-            if path.exists():
+            # Of a link that leads nowhere, loading it says so: no others are taken in silence.
+            if os.path.lexists(path):
                 return path
         raise UserError(
             f"There are no trained weights in {str(self.path)!r}. Expected "

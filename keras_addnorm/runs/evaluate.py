@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -242,6 +243,11 @@ def _further_references(
         with as_user_errors():
             rows = enumerate(InputFile(path).lines(), start=1)
             lines = [_reference(name, number, line) for number, line in rows]
+    elif os.path.lexists(path):
+        raise UserError(
+            f"{name!r} is no file. Expected a text file with a reference for each pair, or another "
+            "column of a file of pairs."
+        )
     else:
         column = config.replace({"target_column": name})
         lines = load_texts(column, split, keep_every_pair=True)[1]
@@ -251,9 +257,10 @@ def _further_references(
             "Expected one for each, in their order."
         )
     if lines == list(first):
+        nothing = "" if path.is_file() else f"There is no file {name!r}, and as a column "
         raise UserError(
-            f"{name!r} has the references that {split!r} has already. Expected others: a text file "
-            "with a line for each pair, or another column of a file of pairs."
+            f"{nothing or repr(name)} has the references that {split!r} has already. Expected "
+            "others: a text file with a line for each pair, or another column of a file of pairs."
         )
     return lines
 
