@@ -62,7 +62,8 @@ def _is_of_a_split(found: Any) -> bool:
 
 def _number(text: str) -> float:
     """Returns an int where the text is one, so that a rewritten log stays as it was."""
-    return int(text) if text.isdecimal() else float(text)
+    # One that no counter reaches would be too large for what is computed with it.
+    return int(text) if text.isdecimal() and len(text) < 19 else float(text)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -100,6 +101,13 @@ def require_writable(path: str | Path) -> None:
             f"The folder {str(path.parent)!r} cannot be written to. Expected one that this user "
             "may make files in. Change its permissions, or choose another."
         )
+
+
+def require_new_folder(path: str | Path) -> None:
+    """Raises a `UserError` unless a folder can be made at a path, where there is nothing yet."""
+    if os.path.lexists(to_path(path)):
+        raise UserError(f"{str(path)!r} exists. Expected the name of a new folder.")
+    require_writable(path)
 
 
 def _owner_of(path: Path) -> Path | None:

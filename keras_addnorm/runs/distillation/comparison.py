@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import to_file
+from keras_addnorm.basics.argument_checks import is_number, is_whole, to_file
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation.stages import Stages, damaged
@@ -55,6 +56,21 @@ class Figures:
     signatures: tuple[str, str]
 
 
+def _figures(values: Any) -> Figures:
+    """The figures as they were written; an error says that they are none."""
+    bleu, chrf = values["signatures"]
+    figures = Figures(**{**values, "signatures": (bleu, chrf)})
+    numbers = [number for name, number in vars(figures).items() if name != "signatures"]
+    if not (
+        isinstance(bleu, str)
+        and isinstance(chrf, str)
+        and all(is_number(number, least=0) for number in numbers)
+        and is_whole(figures.weights)
+    ):
+        raise ValueError("a figure is none")
+    return figures
+
+
 def measure(
     stages: Stages,
     name: str,
@@ -89,8 +105,7 @@ def measure(
     path = folder / _FIGURES
     if path.exists():
         try:
-            figures = parse_json(to_file(path).read_bytes())
-            return Figures(**{**figures, "signatures": tuple(figures["signatures"])})
+            return _figures(parse_json(to_file(path).read_bytes()))
         except (ValueError, TypeError, LookupError) as error:
             raise damaged(path, error) from error
     rows = Rows(test)
