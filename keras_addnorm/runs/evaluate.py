@@ -168,28 +168,30 @@ def evaluated(
     texts = Texts.read(directory, config, split, references)
     started = time.perf_counter()
     before: list[int] = []
-    with in_portions(
-        directory.evaluation / (re.sub(r"\W+", "_", split)[:60] or "_"),
-        texts.sources,
-        RunTranslator(directory, config),
-        processes=processes,
-        shard=shard,
-        say=say,
-        going_on=before.append,
-    ) as portions:
-        if portions is None:
-            yield None
-            return
-        with as_user_errors():
-            translations = [best[0] for best, *_ in portions]
-        # Of what others, or an earlier call, have translated the time is not known.
-        is_alone = shard == WHOLE and not before
-        seconds = time.perf_counter() - started if is_alone else None
-        found = texts.scored(translations, config, seconds)
-        _write(directory, config, found)
-        yield found
-    with contextlib.suppress(OSError):  # Another split may be in it.
-        directory.evaluation.rmdir()
+    try:
+        with in_portions(
+            directory.evaluation / (re.sub(r"\W+", "_", split)[:60] or "_"),
+            texts.sources,
+            RunTranslator(directory, config),
+            processes=processes,
+            shard=shard,
+            say=say,
+            going_on=before.append,
+        ) as portions:
+            if portions is None:
+                yield None
+                return
+            with as_user_errors():
+                translations = [best[0] for best, *_ in portions]
+            # Of what others, or an earlier call, have translated the time is not known.
+            is_alone = shard == WHOLE and not before
+            seconds = time.perf_counter() - started if is_alone else None
+            found = texts.scored(translations, config, seconds)
+            _write(directory, config, found)
+            yield found
+    finally:
+        with contextlib.suppress(OSError):  # Another split may be in it.
+            directory.evaluation.rmdir()
 
 
 @dataclass(frozen=True)

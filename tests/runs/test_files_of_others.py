@@ -14,7 +14,7 @@ from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.directory import require_new_folder, require_writable
 from keras_addnorm.runs.distillation.comparison import _figures
 from keras_addnorm.runs.distillation.corpus import read_report
-from keras_addnorm.runs.evaluate import _further_references
+from keras_addnorm.runs.evaluate import _further_references, evaluate_in_portions
 from keras_addnorm.runs.portions import (
     Portions,
     _digest,
@@ -198,3 +198,20 @@ def test_further_references_are_a_file(tmp_path, kind):
     make[kind](tmp_path / "references")
     with pytest.raises(UserError, match=r"references' is no file. Expected a text file"):
         _further_references(RunConfig(), "test", str(tmp_path / "references"), ["a"])
+
+
+def test_a_place_that_no_path_can_reach_is_a_sentence(tmp_path, capsys):
+    """Already the parser looks at the run directory."""
+    assert main(["train", str(tmp_path / ("n" * 300)), "--data", "corpus"]) == 2
+    assert "A name is too long for the disk" in capsys.readouterr().err
+
+
+def test_a_refused_evaluation_leaves_no_folder(tmp_path):
+    run = RunDirectory(tmp_path)
+    pairs = _put(tmp_path / "pairs.tsv", "a\tb\n")
+    settings = {"data": str(pairs), "source": "en", "target": "de"}
+    run.write_config(RunConfig().replace(settings))
+    _put(run.best_weights)
+    with pytest.raises(UserError, match="There are no tokenizers"):
+        evaluate_in_portions(run, run.read_config(), str(pairs), say=print)
+    assert not run.evaluation.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -91,7 +92,7 @@ def _make(model: ZooModel, work: Path, say: Callable[[str], None]) -> tuple[Path
     folder = work.parents[1]
     final, archive = folder / model.name, folder / f"{model.name}.zip"
     # With what it was made of still there, the last call was killed before it had the archive.
-    if final.exists() and not _is_laid_down(final, work, archive):
+    if os.path.lexists(final) and not _is_laid_down(final, work, archive):
         raise UserError(f"{str(final)!r} exists already. Remove it to make the model anew.")
     if model.teacher and not (folder / model.teacher).exists():
         make(find(model.teacher), folder, say=say)
