@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     try:
         try:
-            options = build_parser().parse_args(arguments)
-            command: Command = options.command
             with system_errors_as_user_errors():
+                options = build_parser().parse_args(arguments)
+                command: Command = options.command
                 checked = command.check(options)
             if arguments is None:
                 _show_each_line_at_once()

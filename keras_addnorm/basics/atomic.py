@@ -20,8 +20,10 @@ from keras_addnorm.basics.locks import lock
 
 _SECONDS_FOR_A_READER = 5.0
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
-# The temporary names of `atomic_folder`: eight random characters of `tempfile`.
-_TEMPORARY = re.compile(r"\.(?P<name>.+)-[a-z0-9_]{8}", re.DOTALL)
+# The temporary names of `atomic_folder`: eight random characters of `tempfile`, and an ending by
+# which nobody's `.corpus-original` is taken for one.
+_ENDING = ".tmp"
+_TEMPORARY = re.compile(rf"\.(?P<name>.+)-[a-z0-9_]{{8}}{re.escape(_ENDING)}", re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -118,7 +120,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         path: The folder to make. Missing folders above it are made, too.
 
     Yields:
-        The folder to write to, `.<name>-<random>`.
+        The folder to write to, `.<name>-<random>.tmp`.
 
     Raises:
         FileExistsError: If there is something of that name. A folder is never replaced.
@@ -175,7 +177,7 @@ def remove_leftovers(folder: str | os.PathLike[str], is_ours: Callable[[str], bo
 def _locked_folder(final: Path) -> tuple[Path, int]:
     """Makes the temporary folder of another one, and locks it before it can count as left over."""
     while True:
-        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}-"))
+        temporary = Path(tempfile.mkdtemp(_ENDING, f".{final.name}-", final.parent))
         try:
             descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:

@@ -88,8 +88,10 @@ class _Log(Generic[Row]):
         """Writes the rows of a step behind the others."""
         text = _lines([dataclasses.astuple(row) for row in rows])
         if not self.path.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            text = _lines([self._columns]) + text
+            # A link that leads nowhere is replaced: no file is made where it leads.
+            with atomic_file(self.path) as temporary:
+                temporary.write_text(_lines([self._columns]) + text, encoding="utf-8", newline="")
+            return
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(text)
 

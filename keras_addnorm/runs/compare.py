@@ -48,6 +48,7 @@ def compare_in_portions(
     texts = Texts.read(directory, config, split, references)
     for name, (place, other) in list(named.items())[1:]:
         place.weights()
+        place.require_own_folders()
         _require_same_references(
             texts, str(directory.path), Texts.read(place, other, split, references), name
         )

@@ -19,7 +19,7 @@ from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import has_file, is_number, is_whole, to_file, to_path
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.integrity import Manifest
+from keras_addnorm.basics.integrity import IN_EXPORTS, NAME, Manifest
 from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.errors import as_user_errors
@@ -62,7 +62,8 @@ def _is_of_a_split(found: Any) -> bool:
 
 def _number(text: str) -> float:
     """Returns an int where the text is one, so that a rewritten log stays as it was."""
-    return int(text) if text.isdecimal() else float(text)
+    # One that no counter reaches would be too large for what is computed with it.
+    return int(text) if text.isdecimal() and len(text) < 19 else float(text)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -79,12 +80,20 @@ def text_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def require_writable(path: str | Path) -> None:
-    """Raises a `UserError` unless a file or a new folder can be written at a path."""
+    """Raises a `UserError` unless a file or a new folder can be written at a path.
+
+    The files of a run or an export are no place for what another command writes.
+    """
     path = to_path(path)
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
     if is_device(path) and os.access(path, os.W_OK):
         return
+    if (owner := _owner_of(path)) is not None:
+        raise UserError(
+            f"{str(path)!r} is kept for a file of the model in {str(owner)!r}. Expected a place "
+            "for what this command writes. Choose another name."
+        )
     with as_user_errors():
         path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -94,14 +103,31 @@ def require_writable(path: str | Path) -> None:
         )
 
 
+def require_new_folder(path: str | Path) -> None:
+    """Raises a `UserError` unless a folder can be made at a path, where there is nothing yet."""
+    if os.path.lexists(to_path(path)):
+        raise UserError(f"{str(path)!r} exists. Expected the name of a new folder.")
+    require_writable(path)
+
+
+def _owner_of(path: Path) -> Path | None:
+    """The run or the export that a path belongs to; what a link leads to is not written to."""
+    final = Path(os.path.realpath(path.parent), path.name)
+    for folder in final.parents:
+        is_of_run = final.relative_to(folder).parts[0] in {*_places().values(), NAME}
+        if (is_of_run and RunDirectory(folder).config.exists()) or (folder / IN_EXPORTS).exists():
+            return folder
+    return None
+
+
 class _Place:
     """A file or a folder of a run, as an attribute of its `RunDirectory`."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
     def __get__(self, run: RunDirectory, owner: type) -> Path:
-        return run.path / self._name
+        return run.path / self.name
 
 
 class RunDirectory:
@@ -250,8 +276,7 @@ class RunDirectory:
         Raises:
             UserError: If there is one; it is named.
         """
-        places = [name for name, place in vars(RunDirectory).items() if isinstance(place, _Place)]
-        folders = [folder for place in places if (folder := getattr(self, place)).is_dir()]
+        folders = [folder for place in _places() if (folder := getattr(self, place)).is_dir()]
         inside = (
             Path(above, name)
             for folder in folders
@@ -276,8 +301,6 @@ class RunDirectory:
                 if _LEFTOVER.fullmatch(path.name):
                     is_folder = path.is_dir() and not path.is_symlink()
                     shutil.rmtree(path) if is_folder else path.unlink()
-        for path in self.tokenizer.glob(".*.model.*"):  # as they were named once
-            path.unlink()
 
     def weights(self) -> Path:
         """Finds the weights to translate with: the averaged ones if there are, else the best.
@@ -289,7 +312,8 @@ class RunDirectory:
             UserError: If nothing has been trained here yet.
         """
         for path in (self.averaged_weights, self.best_weights):
-            if path.exists():
+            # Of a link that leads nowhere, loading it says so: no others are taken in silence.
+            if os.path.lexists(path):
                 return path
         raise UserError(
             f"There are no trained weights in {str(self.path)!r}. Expected "
@@ -426,6 +450,8 @@ class RunDirectory:
         self.check(self.scores)
         try:
             scores = parse_json(to_file(self.scores).read_bytes())
+            # Halves of surrogate pairs could not be written with the scores that are added.
+            json.dumps(scores, ensure_ascii=False).encode()
             if isinstance(scores, dict) and all(map(_is_of_a_split, scores.values())):
                 return scores
             reason = "it has no splits, or something else than their scores"
@@ -450,3 +476,9 @@ class RunDirectory:
         """Writes the scores, by name of the split."""
         with self.manifest.rewriting(self.scores):
             write_text(self.scores, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
+
+
+def _places() -> dict[str, str]:
+    """The name of each file and folder of a run, by that of the attribute."""
+    places = vars(RunDirectory).items()
+    return {name: place.name for name, place in places if isinstance(place, _Place)}

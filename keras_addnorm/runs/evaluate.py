@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -167,28 +168,30 @@ def evaluated(
     texts = Texts.read(directory, config, split, references)
     started = time.perf_counter()
     before: list[int] = []
-    with in_portions(
-        directory.evaluation / (re.sub(r"\W+", "_", split)[:60] or "_"),
-        texts.sources,
-        RunTranslator(directory, config),
-        processes=processes,
-        shard=shard,
-        say=say,
-        going_on=before.append,
-    ) as portions:
-        if portions is None:
-            yield None
-            return
-        with as_user_errors():
-            translations = [best[0] for best, *_ in portions]
-        # Of what others, or an earlier call, have translated the time is not known.
-        is_alone = shard == WHOLE and not before
-        seconds = time.perf_counter() - started if is_alone else None
-        found = texts.scored(translations, config, seconds)
-        _write(directory, config, found)
-        yield found
-    with contextlib.suppress(OSError):  # Another split may be in it.
-        directory.evaluation.rmdir()
+    try:
+        with in_portions(
+            directory.evaluation / (re.sub(r"\W+", "_", split)[:60] or "_"),
+            texts.sources,
+            RunTranslator(directory, config),
+            processes=processes,
+            shard=shard,
+            say=say,
+            going_on=before.append,
+        ) as portions:
+            if portions is None:
+                yield None
+                return
+            with as_user_errors():
+                translations = [best[0] for best, *_ in portions]
+            # Of what others, or an earlier call, have translated the time is not known.
+            is_alone = shard == WHOLE and not before
+            seconds = time.perf_counter() - started if is_alone else None
+            found = texts.scored(translations, config, seconds)
+            _write(directory, config, found)
+            yield found
+    finally:
+        with contextlib.suppress(OSError):  # Another split may be in it.
+            directory.evaluation.rmdir()
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,11 @@ def _further_references(
         with as_user_errors():
             rows = enumerate(InputFile(path).lines(), start=1)
             lines = [_reference(name, number, line) for number, line in rows]
+    elif os.path.lexists(path):
+        raise UserError(
+            f"{name!r} is no file. Expected a text file with a reference for each pair, or another "
+            "column of a file of pairs."
+        )
     else:
         column = config.replace({"target_column": name})
         lines = load_texts(column, split, keep_every_pair=True)[1]
@@ -251,9 +259,10 @@ def _further_references(
             "Expected one for each, in their order."
         )
     if lines == list(first):
+        nothing = "" if path.is_file() else f"There is no file {name!r}, and as a column "
         raise UserError(
-            f"{name!r} has the references that {split!r} has already. Expected others: a text file "
-            "with a line for each pair, or another column of a file of pairs."
+            f"{nothing or repr(name)} has the references that {split!r} has already. Expected "
+            "others: a text file with a line for each pair, or another column of a file of pairs."
         )
     return lines
 

@@ -10,6 +10,7 @@ from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data.demo import SPLITS, TARGETS, Pair, demo_splits
 from keras_addnorm.data.overlap import HeldOutTexts
+from keras_addnorm.runs.directory import require_new_folder
 from keras_addnorm.runs.errors import as_user_errors
 
 # Enough to learn the set's sentences from in minutes.
@@ -33,8 +34,7 @@ def write_example(folder: str | Path, source: str = "en", target: str = "de") ->
         UserError: If the folder exists, the set has no such languages, or it cannot be generated.
     """
     folder = to_path(folder)
-    if folder.exists():
-        raise UserError(f"{str(folder)!r} exists. Expected the name of a new folder.")
+    require_new_folder(folder)
     language = target if source == "en" else source
     if "en" not in (source, target) or language not in TARGETS:
         raise UserError(

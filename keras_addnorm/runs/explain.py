@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm import schemes
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import is_number, to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.diagnostics import ResidualLog
 from keras_addnorm.explain import ExplainedRun, page
@@ -61,7 +61,8 @@ def explain(
 
 
 def _explained(run: TrainedRun, name: str) -> ExplainedRun:
-    losses = [row["val_loss"] for row in run.directory.read_log() if "val_loss" in row]
+    # A training that diverged may have logged some that are none.
+    losses = [row["val_loss"] for row in run.directory.read_log() if is_number(row.get("val_loss"))]
     search = run.config.evaluation
     return ExplainedRun(
         name,

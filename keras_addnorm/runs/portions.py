@@ -22,6 +22,7 @@ from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.locks import lock_soon
+from keras_addnorm.basics.text import encodable_text
 from keras_addnorm.runs.worker_processes import in_processes, shares_of_cores
 
 Item = TypeVar("Item")
@@ -65,6 +66,33 @@ class Share:
 WHOLE = Share()
 
 
+def is_anything(result: Any) -> bool:
+    """Takes any value that JSON has."""
+    return True
+
+
+def is_translation(result: Any) -> bool:
+    """Tells a text with its score, and with its nearness to a reference where that was asked."""
+    return (
+        isinstance(result, list)
+        and len(result) in (2, 3)
+        and isinstance(result[0], str)
+        and encodable_text(result[0]) == result[0]
+        and result[1] is not None
+        and all(map(is_score, result[1:]))
+    )
+
+
+def are_translations(result: Any) -> bool:
+    """Tells the translations of a text, of which there is one or more."""
+    return isinstance(result, list) and bool(result) and all(map(is_translation, result))
+
+
+def is_score(result: Any) -> bool:
+    """Tells a number, or that there is none."""
+    return result is None or (isinstance(result, int | float) and not isinstance(result, bool))
+
+
 @dataclass(frozen=True)
 class Portions(Generic[Item]):
     """The results of a piece of work on each of many texts, in a folder.
@@ -73,6 +101,7 @@ class Portions(Generic[Item]):
         folder: The folder, which belongs to this piece of work alone.
         total: The number of texts.
         size: The number of texts in a portion.
+        is_result: Tells a result from what only looks like one: the folder may be somebody else's.
 
     Example:
         >>> import tempfile
@@ -87,6 +116,7 @@ class Portions(Generic[Item]):
     folder: str | os.PathLike[str]
     total: int
     size: int = TEXTS_IN_PORTION
+    is_result: Callable[[Any], bool] = is_anything
 
     @property
     def count(self) -> int:
@@ -166,7 +196,10 @@ class Portions(Generic[Item]):
             elif len(lines) != expected:
                 reason = f"it has {len(lines):,} results, and {expected:,} were expected"
             else:
-                return [json.loads(line) for line in lines]
+                results = [json.loads(line) for line in lines]
+                if all(map(self.is_result, results)):
+                    return results
+                reason = "it has something else than results"
         except FileNotFoundError:
             reason = "there is no such file"
         except (ValueError, RecursionError) as error:
@@ -194,7 +227,8 @@ class Portions(Generic[Item]):
         items = read(self.texts_of(number))
         order = sorted(range(len(items)), key=lambda index: length(items[index]))
         part = self._part(number)
-        if part.is_symlink():
+        # What is added behind a hard link would be added to the other file, too.
+        if part.is_symlink() or (part.is_file() and part.stat().st_nlink > 1):
             raise UserError(f"{str(part)!r} is a link. Expected a file of results. Remove it.")
         with to_file(part).open("ab") as file:
             if not lock_soon(file.fileno(), _SECONDS_OF_ENDING):
@@ -205,7 +239,7 @@ class Portions(Generic[Item]):
             if self._finished(number).exists():  # The other process has just done it.
                 part.unlink(missing_ok=True)
                 return
-            found = _read_part(part, len(items))
+            found = _read_part(part, len(items), self.is_result)
             for start in range(0, len(order), batch_size):
                 batch = order[start : start + batch_size]
                 if found.keys() >= set(batch):
@@ -260,7 +294,7 @@ def _digest(lines: Sequence[bytes]) -> str:
     return hashlib.sha256(b"\n".join(lines)).hexdigest()
 
 
-def _read_part(path: Path, size: int) -> dict[int, Any]:
+def _read_part(path: Path, size: int, is_result: Callable[[Any], bool]) -> dict[int, Any]:
     """Reads what a killed process has left of a portion; cuts off what is not a whole line."""
     found: dict[int, Any] = {}
     whole = 0
@@ -270,7 +304,8 @@ def _read_part(path: Path, size: int) -> dict[int, Any]:
             index, result = json.loads(line)
         except (ValueError, TypeError, RecursionError):
             break
-        if not line.endswith(b"\n") or not is_whole(index, 0) or index >= size:
+        is_of_text = line.endswith(b"\n") and is_whole(index, 0) and index < size
+        if not is_of_text or not is_result(result):
             break
         found[index] = result
         whole += len(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data import make_training_dataset
-from keras_addnorm.decoding import translate
+from keras_addnorm.decoding import Lexicon, translate
 from keras_addnorm.diagnostics import PruneResult, Validation
 from keras_addnorm.diagnostics import prune as prune_model
 from keras_addnorm.models import Seq2SeqTransformer
@@ -89,6 +88,8 @@ def save(model: Seq2SeqTransformer, run: TrainedRun, path: str | Path) -> Path:
         save_best_weights(model, directory)
         if run.directory.lexicon.exists():
             run.directory.check(run.directory.lexicon)
+            # Not as it is: behind a link may be anything, which would go to whoever gets the run.
+            lexicon = Lexicon.load(run.directory.lexicon)
             with directory.manifest.rewriting(directory.lexicon):
-                shutil.copy(run.directory.lexicon, directory.lexicon)
+                lexicon.save(directory.lexicon)
     return to_path(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.optimization import go_on_with_learning_rate
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.trained_run import load_weights
+from keras_addnorm.runs.training_ids import remove_preparation
 from keras_addnorm.runs.updates import Course
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
@@ -47,9 +47,7 @@ def early_config(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
     except Exception:
         directory.remove_config()
         if not had_tokenizers:  # They were made for the settings that are refused.
-            directory.manifest.forget(directory.tokenizer, directory.token_ids)
-            for folder in (directory.tokenizer, directory.token_ids):
-                shutil.rmtree(folder, ignore_errors=True)
+            remove_preparation(directory)
         raise
 
 

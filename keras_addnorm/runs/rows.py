@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.runs.portions import TEXTS_IN_PORTION
 
 
@@ -32,7 +32,7 @@ class Rows:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._path = to_path(path)
+        self._path = to_file(path)
         self._places, self._count, place = [0], 0, 0
         with self._path.open("rb") as file:
             for line in file:

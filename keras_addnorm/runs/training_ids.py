@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
-import shutil
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import is_whole, to_file
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
-from keras_addnorm.data import LineReport, TokenizerPair
+from keras_addnorm.data import LineReport, TokenizerPair, tokenizer_pair
 from keras_addnorm.data.corpus import TokenizedPairs
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import FaultCounter, OtherPairs
@@ -29,6 +29,7 @@ from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
 from keras_addnorm.runs.text_data import RunPairs, digest_of_tokenizers
 
 _CONTENTS = "contents.json"
+_FILES = {_CONTENTS, "source.npy", "source_offsets.npy", "target.npy", "target_offsets.npy"}
 # What else decides about ids and check: with another one, all are made anew.
 _VERSION = 1
 
@@ -92,10 +93,25 @@ def training_ids(
             else:
                 say("The training pairs or their tokenizers have changed: tokenised anew.")
         with directory.manifest.rewriting(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_files(folder, _FILES)
             with atomic_folder(folder) as temporary:
                 _write(temporary, made_of, pairs, tokenizers)
         return _read(folder)[1]
+
+
+def remove_preparation(directory: RunDirectory) -> None:
+    """Removes the tokenizers and the ids of a run, and nothing that others have put there."""
+    directory.manifest.forget(directory.tokenizer, directory.token_ids)
+    remove_files(directory.tokenizer, tokenizer_pair.FILES)
+    remove_files(directory.token_ids, _FILES)
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Removes files of a folder, and the folder if nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _made_of(config: RunConfig, directory: RunDirectory, pairs: RunPairs) -> dict[str, Any]:

@@ -32,7 +32,9 @@ from keras_addnorm.runs.portions import (
     WHOLE,
     Portions,
     Share,
+    are_translations,
     fill_in_processes,
+    is_translation,
 )
 from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
@@ -181,7 +183,7 @@ def in_portions(
         place, held = _place(folder, texts, translator, say)
     total = len(Rows(place / _TEXTS))
     size = TEXTS_IN_PORTION if total >= _MANY else _SMALL_PORTION
-    portions = Portions[str](place, total, size)
+    portions = Portions[str](place, total, size, are_translations)
     try:
         if before := portions.count_done():
             going_on(before)
@@ -230,6 +232,8 @@ def _place(
                 known = _hold(place)
                 os.close(held)
                 held = known
+                # The name tells what the texts are. What is there may be somebody else's.
+                os.replace(new / _TEXTS, place / _TEXTS)
                 return place, held
             if any(_NAMED.fullmatch(one.name) and _is_idle(one) for one in folder.iterdir()):
                 say(
@@ -313,11 +317,12 @@ def translate_with_run(
         return n_best_translations(found, batch, n_best, **languages)
 
     size_of_batch = found.config.evaluation.batch_size
+    work = texts, folder, size, share, done
     if choose_by is None:
-        _fill(translate, size_of_batch, texts, folder, size, share, done)
+        _fill(translate, size_of_batch, *work)
     else:
         choose = _choosing(translate, choose_by, found.config.target)
-        _fill(choose, size_of_batch, texts, folder, size, share, done, _length_of_source)
+        _fill(choose, size_of_batch, *work, _length_of_source, is_translation)
 
 
 def _choosing(
@@ -374,8 +379,9 @@ def _fill(
     share: Sequence[int],
     done: Callable[[], object],
     length: Callable[[Any], int] = len,
+    is_result: Callable[[Any], bool] = are_translations,
 ) -> None:
     rows = Rows(texts)
-    Portions[Any](folder, len(rows), size).fill(
+    Portions[Any](folder, len(rows), size, is_result).fill(
         compute, rows.read, length, batch_size=batch_size, share=Share(*share), done=done
     )

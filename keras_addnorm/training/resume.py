@@ -309,7 +309,7 @@ class Checkpoints(keras.callbacks.Callback):
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Makes the folder, removes what a killed process left half written, starts the clock."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for path in self.directory.glob(".*.weights.h5"):
+        for path in self.directory.glob(".[0-9]*.epoch-*.weights.h5"):
             path.unlink()
         self._written = time.monotonic()
 

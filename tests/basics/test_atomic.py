@@ -194,37 +194,38 @@ def test_a_tokenizer_is_flushed_before_it_has_its_name(events, tmp_path):
 @pytest.fixture
 def left_over(tmp_path):
     """A folder with what killed processes may have left beside what they may not."""
-    for name in (".7-abcd_123", ".8-abcd_123", ".7-short", "7-abcd_123", ".7-ABCD_123"):
+    left = (".7-abcd_123.tmp", ".8-abcd_123.tmp")
+    for name in (*left, ".7-original", ".7-short.tmp", "7-abcd_123.tmp", ".7-ABCD_123.tmp"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "half").write_text("half")
-    (tmp_path / ".7-01234567").write_text("a file")
+    (tmp_path / ".7-01234567.tmp").write_text("a file")
     return tmp_path
 
 
 def test_what_a_killed_process_has_left_goes_with_the_next_folder_of_that_name(left_over):
     before = {path.name for path in left_over.iterdir()}
     with atomic_folder(left_over / "7"):
-        assert not (left_over / ".7-abcd_123").exists()
-    assert {path.name for path in left_over.iterdir()} == before - {".7-abcd_123"} | {"7"}
+        assert not (left_over / ".7-abcd_123.tmp").exists()
+    assert {path.name for path in left_over.iterdir()} == before - {".7-abcd_123.tmp"} | {"7"}
     remove_leftovers(left_over, lambda name: name.isdecimal())
-    left = before - {".7-abcd_123", ".8-abcd_123"} | {"7"}
+    left = before - {".7-abcd_123.tmp", ".8-abcd_123.tmp"} | {"7"}
     assert {path.name for path in left_over.iterdir()} == left
     remove_leftovers(left_over / "none", lambda name: True)
 
 
 def test_what_somebody_writes_stays(left_over):
     """Its lock is that of another open file, as of another process in whatever container."""
-    written = os.open(left_over / ".7-abcd_123", os.O_RDONLY)
+    written = os.open(left_over / ".7-abcd_123.tmp", os.O_RDONLY)
     assert lock(written)
-    assert not lock(os.open(left_over / ".7-abcd_123", os.O_RDONLY), wait=False)
+    assert not lock(os.open(left_over / ".7-abcd_123.tmp", os.O_RDONLY), wait=False)
     with atomic_folder(left_over / "9") as ours:
         (ours / "file").write_text("ours")
         remove_leftovers(left_over, lambda name: True)
         assert (ours / "file").read_text() == "ours"
-    assert (left_over / ".7-abcd_123" / "half").exists()
+    assert (left_over / ".7-abcd_123.tmp" / "half").exists()
     os.close(written)
     remove_leftovers(left_over, lambda name: name == "7")
-    assert not (left_over / ".7-abcd_123").exists()
+    assert not (left_over / ".7-abcd_123.tmp").exists()
 
 
 @pytest.mark.parametrize("moment", ["mkdtemp", "lock"])

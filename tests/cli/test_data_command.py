@@ -109,7 +109,7 @@ def test_the_standard_input_and_a_name(capsys, spa, monkeypatch, tmp_path):
     ("arguments", "message"),
     [
         (["--keep", "copys"], "Unknown fault 'copys'. Did you mean 'copies'"),
-        (["--out", "."], "'.' exists already"),
+        (["--out", "."], "'.' exists. Expected the name of a new folder"),
         (["--data-format", "cvs"], "Unknown --data-format 'cvs'. Did you mean 'csv'"),
         (["--test", "nowhere.tsv"], "There is no file nowhere.tsv"),
         (["--max-chars", "0"], "--max-chars is a number of characters, 1 or more. Received: 0"),

@@ -428,7 +428,6 @@ def test_what_a_killed_training_left_goes_at_the_next_start(monkeypatch, tmp_pat
         tmp_path / ".7.nonfinite-step-3.npz",
         directory.best_epochs / ".12.epoch-0001.weights.h5",
         directory.checkpoints / ".12.epoch-0001.weights.h5",
-        directory.tokenizer / ".tokenizer.model.x9_a",
         directory.tokenizer / ".7.tokenizer.model",
         directory.tokenizer / ".7.text_format.json",
         tmp_path / ".7.abc.best.weights.h5" / "best.weights.h5",
@@ -436,6 +435,7 @@ def test_what_a_killed_training_left_goes_at_the_next_start(monkeypatch, tmp_pat
     left[-1].parent.mkdir()
     # Another command may be writing the first of these now.
     kept = [tmp_path / ".7.scores.json", directory.best_weights, directory.tokenizer / "a.model"]
+    kept.append(directory.tokenizer / ".tokenizer.model.original")
     for path in (*left, *kept):
         path.touch()
     directory.write_config(RunConfig())

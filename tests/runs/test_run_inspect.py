@@ -3,6 +3,7 @@
 import importlib
 import inspect as inspect_module
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -12,11 +13,14 @@ import pytest
 from python_words import PYTHON_WORDS
 
 from keras_addnorm import cli
+from keras_addnorm.basics.errors import UserError
+from keras_addnorm.decoding import Lexicon
 from keras_addnorm.diagnostics import Report, ResidualLog, ResidualRow, effective_depth
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, weight_files
 from keras_addnorm.runs.inspect import inspect
+from keras_addnorm.runs.prune import save as save_pruned
 from keras_addnorm.runs.text_data import load_or_train_tokenizers, load_pairs
 from keras_addnorm.runs.trained_run import load_run, model_config, save_model_config
 from keras_addnorm.serving.versions import choose_version, existing_versions
@@ -180,6 +184,23 @@ def test_the_command_prunes_and_the_rest_is_a_run(directory, capsys, tmp_path, e
     kept = {weight.path: weight for weight in whole.model.weights}
     for weight in pruned.model.weights:
         np.testing.assert_array_equal(weight, kept[weight.path])
+
+
+def test_what_is_behind_a_link_does_not_go_into_a_pruned_run(directory, tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    run = load_run(shutil.copytree(directory.path, tmp_path / "run"))
+    run.directory.lexicon.symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match=r"lexicon\.npz, which is none"):
+        save_pruned(run.model, run, tmp_path / "pruned")
+    run.directory.lexicon.unlink()
+    sizes = {"source_vocabulary_size": 9, "target_vocabulary_size": 7}
+    lexicon = Lexicon.estimate([([3, 4], [5, 6])], **sizes)
+    lexicon.save(run.directory.lexicon)
+    save_pruned(run.model, run, tmp_path / "pruned")
+    found = Lexicon.load(tmp_path / "pruned" / "lexicon.npz")
+    np.testing.assert_array_equal(found.candidates, lexicon.candidates)
+    np.testing.assert_array_equal(found.probabilities, lexicon.probabilities)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pruned", "run", "secret"]
 
 
 def test_without_names_only_what_is_nearly_the_identity_is_pruned(directory, capsys):

@@ -138,12 +138,16 @@ def test_a_published_model_is_fetched_whole(server, packed, tmp_path):
 def test_a_model_that_was_killed_before_it_was_packed_is_packed(tmp_path, monkeypatch):
     """Its training is not done again, and what it was made of goes."""
     monkeypatch.setattr("keras_addnorm.runs.zoo.make._run", None)
-    for file in ("demo-en-de/config.toml", "making/demo-en-de/log.csv", "making/demo-en-de.toml"):
+    weights = "best.weights.h5"
+    for file in (f"demo-en-de/{weights}", f"making/demo-en-de/{weights}", "making/demo-en-de.toml"):
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(file)
+        path.write_text("weights of another" if "making" in file else "weights")
+    with pytest.raises(UserError, match="exists already"):  # It was fetched meanwhile.
+        make(find("demo-en-de"), tmp_path)
+    (tmp_path / "making" / "demo-en-de" / weights).write_text("weights")
     _, archive = make(find("demo-en-de"), tmp_path)
-    assert zipfile.ZipFile(archive).namelist() == ["config.toml"]
+    assert zipfile.ZipFile(archive).namelist() == [weights]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo-en-de", "demo-en-de.zip"]
     with pytest.raises(UserError, match="exists already"):
         make(find("demo-en-de"), tmp_path)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from keras_addnorm.basics.errors import ArgumentError, UserError
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands.command import Command, nothing_to_prepare
-from keras_addnorm.runs.directory import require_writable
+from keras_addnorm.runs.directory import require_new_folder
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
 from keras_addnorm.runs.terminal import show
@@ -79,10 +79,8 @@ def _check(options: argparse.Namespace) -> RunConfig:
         raise ArgumentError(
             "--max-chars is a number of characters, 1 or more.", value=options.max_chars
         )
-    if options.out and options.out.exists():
-        raise UserError(f"{str(options.out)!r} exists already. Choose another folder for --out.")
     if options.out:
-        require_writable(options.out)
+        require_new_folder(options.out)
     return RunConfig.from_dict(given(options))
 
 

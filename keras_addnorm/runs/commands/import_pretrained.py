@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, add_verification
-from keras_addnorm.runs.directory import require_writable
+from keras_addnorm.runs.directory import require_new_folder
 from keras_addnorm.runs.process_startup import prepare_to_load
 from keras_addnorm.runs.setting_flags import given, some_text
 from keras_addnorm.runs.settings import RunConfig
@@ -75,9 +74,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given."""
-    if options.run_dir.exists():
-        raise UserError(f"{str(options.run_dir)!r} exists. Expected the name of a new folder.")
-    require_writable(options.run_dir)
+    require_new_folder(options.run_dir)
     return given(options)
 
 

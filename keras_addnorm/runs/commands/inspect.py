@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.optional import require_installed
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -61,6 +62,11 @@ def _check(options: argparse.Namespace) -> RunConfig:
     for path in (options.html, options.json):
         if path is not None:
             require_writable(path)
+    if options.html is not None and options.html == options.json:
+        raise UserError(
+            f"--html and --json are both {str(options.html)!r}: one would replace the other. "
+            "Expected two names."
+        )
     return config
 
 

@@ -13,6 +13,7 @@ from keras_addnorm.runs.commands.run_options import (
     load,
     run_directory,
 )
+from keras_addnorm.runs.directory import require_new_folder
 from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine, show
@@ -48,8 +49,8 @@ def _check(options: argparse.Namespace) -> RunConfig:
     config = run_directory(options).read_config()
     if options.pairs < 1:
         raise UserError(f"There is nothing to measure with --pairs {options.pairs}. Expected 1 up.")
-    if options.save is not None and options.save.exists():
-        raise UserError(f"--save {options.save} exists. Expected the name of a new folder.")
+    if options.save is not None:
+        require_new_folder(options.save)
     return config
 
 

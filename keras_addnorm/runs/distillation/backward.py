@@ -9,7 +9,7 @@ import numpy as np
 from keras_addnorm.decoding.checks import pad_rows
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.distillation.teacher import Sourced
-from keras_addnorm.runs.portions import Portions, Share
+from keras_addnorm.runs.portions import Portions, Share, is_score, is_translation
 from keras_addnorm.runs.rows import Rows
 from keras_addnorm.runs.trained_run import TrainedRun, load_run_of
 
@@ -30,7 +30,7 @@ def score_share(
     """Scores a share of the pairs; a result is a number, or null where the model has no room."""
     run = load_run_of(RunDirectory(backward, verify=verify), digest, digested=())
     rows = Rows(pairs)
-    translated = Portions[Sourced](translations, len(rows))
+    translated = Portions[Sourced](translations, len(rows), is_result=is_translation)
 
     def read(numbers: range) -> list[Pair]:
         found = translated.read(numbers.start // translated.size)
@@ -38,7 +38,7 @@ def score_share(
         return [(source, text) for (source, _), (text, *_) in zip(sources, found, strict=True)]
 
     size = run.config.evaluation.batch_size
-    Portions[Pair](folder, len(rows)).fill(
+    Portions[Pair](folder, len(rows), is_result=is_score).fill(
         lambda batch: score_sources(run, batch, size),
         read,
         lambda pair: len(pair[0]),

@@ -8,18 +8,19 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import to_file
+from keras_addnorm.basics.argument_checks import is_number, is_whole, to_file
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation.stages import Stages, damaged
 from keras_addnorm.runs.distillation.teacher import Sourced
 from keras_addnorm.runs.portion_progress import filling
-from keras_addnorm.runs.portions import Portions
+from keras_addnorm.runs.portions import Portions, is_translation
 from keras_addnorm.runs.rows import Rows
 from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
@@ -53,6 +54,21 @@ class Figures:
     weights: int
     megabytes: float
     signatures: tuple[str, str]
+
+
+def _figures(values: Any) -> Figures:
+    """The figures as they were written; an error says that they are none."""
+    bleu, chrf = values["signatures"]
+    figures = Figures(**{**values, "signatures": (bleu, chrf)})
+    numbers = [number for name, number in vars(figures).items() if name != "signatures"]
+    if not (
+        isinstance(bleu, str)
+        and isinstance(chrf, str)
+        and all(is_number(number, least=0) for number in numbers)
+        and is_whole(figures.weights)
+    ):
+        raise ValueError("a figure is none")
+    return figures
 
 
 def measure(
@@ -89,12 +105,11 @@ def measure(
     path = folder / _FIGURES
     if path.exists():
         try:
-            figures = parse_json(to_file(path).read_bytes())
-            return Figures(**{**figures, "signatures": tuple(figures["signatures"])})
+            return _figures(parse_json(to_file(path).read_bytes()))
         except (ValueError, TypeError, LookupError) as error:
             raise damaged(path, error) from error
     rows = Rows(test)
-    portions = Portions[Sourced](folder, len(rows))
+    portions = Portions[Sourced](folder, len(rows), is_result=is_translation)
     with filling(portions, say) as done:
         translator.fill(portions, test, processes, done)
     scores = evaluate_translations(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.basics.argument_checks import to_file
+from keras_addnorm.basics.argument_checks import is_whole, to_file
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data.line_report import LineChecker
@@ -176,9 +176,12 @@ def read_report(folder: Path) -> CorpusReport:
     path = folder / _REPORT
     try:
         with as_user_errors():
-            return CorpusReport(**parse_json(to_file(path).read_bytes()))
+            report = CorpusReport(**parse_json(to_file(path).read_bytes()))
     except UserError as error:
         raise damaged(path, error) from error
+    if not all(is_whole(count, 0) for count in vars(report).values()):
+        raise damaged(path, "a number of pairs is none")
+    return report
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ from keras_addnorm.runs.distillation.teacher import (
 )
 from keras_addnorm.runs.errors import as_user_errors, system_errors_as_user_errors
 from keras_addnorm.runs.portion_progress import filling
-from keras_addnorm.runs.portions import Portions, fill_in_processes
+from keras_addnorm.runs.portions import Portions, fill_in_processes, is_score, is_translation
 from keras_addnorm.runs.rows import Rows, write_rows
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import show
@@ -181,7 +181,9 @@ def _make_corpus(
     digest = write_pairs(config, settings.monolingual, teacher, path)
     pairs = Rows(path)
     made_from = {"pairs": digest, **teacher.made_from(settings)}
-    translations = Portions[Sourced](stages.begin("translations", made_from), len(pairs))
+    translations = Portions[Sourced](
+        stages.begin("translations", made_from), len(pairs), is_result=is_translation
+    )
     if not translations.is_full:
         say(teacher.task(len(pairs)))
     with as_user_errors(), filling(translations, say) as done:
@@ -192,7 +194,9 @@ def _make_corpus(
         other = RunDirectory(settings.backward, verify=directory.verify)
         digest = digest_of_run(other, other.read_config(), ())
         scored_from = {**text_from, "backward": digest}
-        scores = Portions[backward.Pair](stages.begin("scores", scored_from), len(pairs))
+        scores = Portions[backward.Pair](
+            stages.begin("scores", scored_from), len(pairs), is_result=is_score
+        )
         if not scores.is_full:
             say(f"The backward model {settings.backward} scores them.")
         job = {

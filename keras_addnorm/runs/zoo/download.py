@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import os
 import tempfile
 import urllib.error
 import urllib.request
@@ -43,7 +44,7 @@ def get(model: ZooModel, folder: str | Path) -> Path:
     remedy = f"Make it here: keras-addnorm zoo make {model.name} {folder}"
     if model.file is None:
         raise ArgumentError(f"The model {model.name!r} is not published anywhere yet.", "", remedy)
-    if final.exists():
+    if os.path.lexists(final):
         raise UserError(f"{str(final)!r} exists already. Remove it to fetch the model again.")
     with as_user_errors():
         final.parent.mkdir(parents=True, exist_ok=True)

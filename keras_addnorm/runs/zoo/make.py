@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -91,7 +92,7 @@ def _make(model: ZooModel, work: Path, say: Callable[[str], None]) -> tuple[Path
     folder = work.parents[1]
     final, archive = folder / model.name, folder / f"{model.name}.zip"
     # With what it was made of still there, the last call was killed before it had the archive.
-    if final.exists() and not work.exists():
+    if os.path.lexists(final) and not _is_laid_down(final, work, archive):
         raise UserError(f"{str(final)!r} exists already. Remove it to make the model anew.")
     if model.teacher and not (folder / model.teacher).exists():
         make(find(model.teacher), folder, say=say)
@@ -108,6 +109,15 @@ def _make(model: ZooModel, work: Path, say: Callable[[str], None]) -> tuple[Path
     shutil.rmtree(work)
     settings.unlink(missing_ok=True)
     return final, archive
+
+
+def _is_laid_down(final: Path, work: Path, archive: Path) -> bool:
+    """Whether a model was made in that folder, and did not come from elsewhere meanwhile."""
+    made = {sha256(path) for path in RunDirectory(work).weight_files()}
+    if not made:  # The folder is half removed, which is done when all is packed.
+        return work.exists() and archive.exists()
+    laid_down = {sha256(path) for path in RunDirectory(final).weight_files()}
+    return bool(laid_down) and laid_down <= made
 
 
 def _written(command: Sequence[str]) -> str:
