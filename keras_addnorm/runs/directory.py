@@ -271,12 +271,21 @@ class RunDirectory:
             os.close(descriptor)
 
     def require_own_folders(self) -> None:
-        """Refuses links in the place of folders: what is written and removed there is another's.
+        """Refuses links in the place of folders, and folders in the place of files.
+
+        What is written and removed behind a link is another's; a file that cannot be written ends
+        a training late.
 
         Raises:
             UserError: If there is one; it is named.
         """
         folders = [folder for place in _places() if (folder := getattr(self, place)).is_dir()]
+        for folder in folders:
+            if folder.suffix:
+                raise UserError(
+                    f"{str(folder)!r} is a folder. Expected the file of that name, which this run "
+                    "writes, or nothing. Give the folder another name."
+                )
         inside = (
             Path(above, name)
             for folder in folders

@@ -130,6 +130,18 @@ def test_a_new_folder_is_not_made_behind_a_link(tmp_path):
         require_new_folder(tmp_path / "link")
 
 
+@pytest.mark.parametrize("name", ["curves.png", "best.weights.h5", "scores.json"])
+def test_a_folder_in_the_place_of_a_file_is_named_before_a_training(tmp_path, name):
+    run = RunDirectory(tmp_path)
+    (tmp_path / name).mkdir()
+    with pytest.raises(UserError, match=rf"{name}' is a folder"), run.locked():
+        pass
+    (tmp_path / name).rmdir()
+    run.checkpoints.mkdir()
+    with run.locked():
+        pass
+
+
 @pytest.mark.parametrize("name", ["tokenizer/thesis.txt", "token_ids/thesis.txt"])
 def test_what_others_have_in_folders_of_a_refused_run_stays(tmp_path, name):
     run = RunDirectory(tmp_path)
