@@ -6,7 +6,7 @@ server. Each try has a process of its own. It holds if the file or argument is t
 a sentence that can be printed; within five seconds of computing for each megabyte of input, and
 within 200 MB more than the process has before. What a part does beside that says its row.
 
-    python benchmarks/attacks.py                      # all; about an hour and a half
+    python benchmarks/attacks.py                      # all; half an hour or more
     python benchmarks/attacks.py --smoke              # a little of each part; minutes
     python benchmarks/attacks.py data --only zip      # one part, or what has a word in its name
 

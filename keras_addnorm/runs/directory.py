@@ -17,9 +17,8 @@ from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import has_file, is_number, is_whole, to_file, to_path
-from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.integrity import IN_EXPORTS, NAME, Manifest
+from keras_addnorm.basics.integrity import Manifest
 from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.errors import as_user_errors
@@ -77,47 +76,6 @@ def text_file(path: str | Path) -> Iterator[TextIO]:
     """Opens a text file to write, which appears at the end of the block, whole or not at all."""
     with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         yield file
-
-
-def require_writable(path: str | Path) -> None:
-    """Raises a `UserError` unless a file or a new folder can be written at a path.
-
-    The files of a run or an export are no place for what another command writes.
-    """
-    path = to_path(path)
-    if path.is_dir():
-        raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
-    if is_device(path) and os.access(path, os.W_OK):
-        return
-    if (owner := _owner_of(path)) is not None:
-        raise UserError(
-            f"{str(path)!r} is kept for a file of the model in {str(owner)!r}. Expected a place "
-            "for what this command writes. Choose another name."
-        )
-    with as_user_errors():
-        path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UserError(
-            f"The folder {str(path.parent)!r} cannot be written to. Expected one that this user "
-            "may make files in. Change its permissions, or choose another."
-        )
-
-
-def require_new_folder(path: str | Path) -> None:
-    """Raises a `UserError` unless a folder can be made at a path, where there is nothing yet."""
-    if os.path.lexists(to_path(path)):
-        raise UserError(f"{str(path)!r} exists. Expected the name of a new folder.")
-    require_writable(path)
-
-
-def _owner_of(path: Path) -> Path | None:
-    """The run or the export that a path belongs to; what a link leads to is not written to."""
-    final = Path(os.path.realpath(path.parent), path.name)
-    for folder in final.parents:
-        is_of_run = final.relative_to(folder).parts[0] in {*_places().values(), NAME}
-        if (is_of_run and RunDirectory(folder).config.exists()) or (folder / IN_EXPORTS).exists():
-            return folder
-    return None
 
 
 class _Place:
@@ -279,7 +237,7 @@ class RunDirectory:
         Raises:
             UserError: If there is one; it is named.
         """
-        folders = [folder for place in _places() if (folder := getattr(self, place)).is_dir()]
+        folders = [folder for place in places() if (folder := getattr(self, place)).is_dir()]
         for folder in folders:
             if folder.suffix:
                 raise UserError(
@@ -487,7 +445,7 @@ class RunDirectory:
             write_text(self.scores, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
 
 
-def _places() -> dict[str, str]:
+def places() -> dict[str, str]:
     """The name of each file and folder of a run, by that of the attribute."""
     places = vars(RunDirectory).items()
     return {name: place.name for name, place in places if isinstance(place, _Place)}

@@ -10,8 +10,8 @@ from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data.demo import SPLITS, TARGETS, Pair, demo_splits
 from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.runs.directory import require_new_folder
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.outputs import require_new_folder
 
 # Enough to learn the set's sentences from in minutes.
 _SIZES = {"train_size": 5000, "validation_size": 200, "test_size": 200}

@@ -12,8 +12,9 @@ from keras_addnorm.basics.argument_checks import is_number, to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.diagnostics import ResidualLog
 from keras_addnorm.explain import ExplainedRun, page
-from keras_addnorm.runs.directory import require_writable, write_text
+from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.outputs import require_writable
 from keras_addnorm.runs.text_data import load_pairs
 from keras_addnorm.runs.trained_run import TrainedRun, load_run
 

@@ -11,10 +11,10 @@ from keras_addnorm.basics.integrity import IN_EXPORTS, DamagedFileError
 from keras_addnorm.cli import main
 from keras_addnorm.diagnostics import ResidualLog, ResidualRow
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.directory import require_new_folder, require_writable
 from keras_addnorm.runs.distillation.comparison import _figures
 from keras_addnorm.runs.distillation.corpus import read_report
 from keras_addnorm.runs.evaluate import _further_references, evaluate_in_portions
+from keras_addnorm.runs.outputs import require_new_folder, require_writable
 from keras_addnorm.runs.portions import (
     Portions,
     _digest,

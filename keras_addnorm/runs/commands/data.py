@@ -7,7 +7,7 @@ import argparse
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands.command import Command, nothing_to_prepare
-from keras_addnorm.runs.directory import require_new_folder
+from keras_addnorm.runs.outputs import require_new_folder
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
 from keras_addnorm.runs.terminal import show

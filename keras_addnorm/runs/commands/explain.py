@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.directory import RunDirectory, require_writable
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.outputs import require_writable
 from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.terminal import StatusLine, show
 

@@ -9,7 +9,7 @@ from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, add_verification
-from keras_addnorm.runs.directory import require_new_folder
+from keras_addnorm.runs.outputs import require_new_folder
 from keras_addnorm.runs.process_startup import prepare_to_load
 from keras_addnorm.runs.setting_flags import given, some_text
 from keras_addnorm.runs.settings import RunConfig

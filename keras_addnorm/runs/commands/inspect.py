@@ -14,8 +14,8 @@ from keras_addnorm.runs.commands.run_options import (
     load,
     run_directory,
 )
-from keras_addnorm.runs.directory import require_writable
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.outputs import require_writable
 from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine, show

@@ -30,8 +30,9 @@ from keras_addnorm.runs.commands.run_options import (
     run_directory,
     shard_is_done,
 )
-from keras_addnorm.runs.directory import require_writable, text_file
+from keras_addnorm.runs.directory import text_file
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.outputs import require_writable
 from keras_addnorm.runs.portions import WHOLE
 from keras_addnorm.runs.setting_flags import given, some_path, whole_number
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig

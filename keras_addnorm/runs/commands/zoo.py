@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from keras_addnorm.runs.commands.command import Command, nothing_to_prepare
-from keras_addnorm.runs.directory import require_writable
+from keras_addnorm.runs.outputs import require_writable
 from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.terminal import show
 from keras_addnorm.runs.zoo import ZooModel, find, models
