@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_addnorm.alignment.hmm import Jumps, Posteriors, forward_backward
 from keras_addnorm.alignment.symmetrization import grow_diag_final_and
-from keras_addnorm.alignment.translation_table import TranslationTable, ibm_model_1
+from keras_addnorm.alignment.translation_table import MOST_PASSES, TranslationTable, ibm_model_1
 from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.errors import ArgumentError
 
@@ -47,15 +47,19 @@ def align(
         more than a million pairs of tokens, or with a sentence of more than a thousand, have none.
 
     Raises:
-        ValueError: If a number is below 1, or a pair is none.
+        ValueError: If a number is below 1 or above 1,000, or a pair is none.
 
     Example:
         >>> pairs = [("a b".split(), "x y".split()), ("b".split(), "y".split())] * 2
         >>> align(pairs)[0].tolist()
         [[0, 0], [1, 1]]
     """
-    require_int("An aligner passes over the pairs.", ibm_iterations=ibm_iterations)
-    require_int("An aligner passes over the pairs.", hmm_iterations=hmm_iterations)
+    require_int(
+        "An aligner passes over the pairs.",
+        most=MOST_PASSES,
+        ibm_iterations=ibm_iterations,
+        hmm_iterations=hmm_iterations,
+    )
     sources, targets = _numbered(pairs)
     usable = [
         index

@@ -18,6 +18,8 @@ Links = np.ndarray
 
 # Longer numbers are no positions in a sentence, and might not fit into int32.
 _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})\Z")
+# One for all empty lines, of which a file may have as many as bytes.
+_NO_LINKS = np.zeros((0, 2), np.int32)
 
 
 def checked_links(alignments: Any) -> list[Links]:
@@ -79,7 +81,7 @@ def parse_links(line: str) -> Links:
                 value=word[:40],
             )
         found.add((int(match[1]), int(match[2])))
-    return np.array(sorted(found), np.int32).reshape(-1, 2)
+    return np.array(sorted(found), np.int32) if found else _NO_LINKS
 
 
 def format_links(links: Any) -> str:
@@ -95,6 +97,8 @@ def format_links(links: Any) -> str:
         ValueError: If they are no links.
     """
     (links,) = checked_links([links])
+    if (links < 0).any():
+        raise _no_links(links)
     return " ".join(f"{source}-{target}" for source, target in links.tolist())
 
 

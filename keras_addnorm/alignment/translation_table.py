@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+MOST_PASSES = 1000
+"""Passes over the pairs: probabilities have settled long before."""
+
 
 class TranslationTable:
     """p(target | source) of all tokens that stand in one sentence pair; the others have none.

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, UserError
 from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.data.characters import (
     BRAILLE_BLANK,
@@ -39,6 +39,7 @@ _ALL_SPACES = frozenset(c for c in (*map(chr, range(0x3001)), SPACE_MARK) if c.i
 _PLAIN_SPACES = frozenset(" \t\n\v\f\r")
 # Where a text has a user-defined symbol, it gets one of these private characters meanwhile.
 _LAST_PRIVATE_CHARACTER = 0x10FFFD
+_MOST_COMPARED = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -329,6 +330,12 @@ def _check_symbols(symbols: Sequence[str]) -> None:
         raise ArgumentError(
             "User-defined symbols have to be different and not empty.", value=list(symbols)
         )
+    if sum(len(symbol) ** 2 for symbol in symbols) > _MOST_COMPARED:
+        raise ArgumentError(
+            "User-defined symbols are too long: each beginning is compared with each end.",
+            f"the squares of their lengths to be at most {_MOST_COMPARED:,} together",
+            received=f"{len(symbols):,}, the longest of {max(map(len, symbols)):,} characters",
+        )
     # By their ends, so that thousands of symbols are compared with few.
     beginnings: dict[str, str] = {}
     for symbol in symbols:
@@ -337,7 +344,7 @@ def _check_symbols(symbols: Sequence[str]) -> None:
         for start in range(1, len(symbol)):
             other = beginnings.get(symbol[start:])
             if other is not None and other != symbol and len(set(symbol + other)) > 1:
-                raise ValueError(
+                raise UserError(
                     f"The user-defined symbols {symbol!r} and {other!r} overlap: where one ends "
                     "as the other begins, a text could be read in two ways. Choose others."
                 )

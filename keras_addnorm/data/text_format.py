@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import require_bool
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.piece_ids import is_filler
@@ -243,7 +243,7 @@ class TextFormat:
             if name not in tokenizer.ids_of_pieces:
                 others = [name for name in _controls(tokenizer) if name[:1] != "<"]
                 hint = f", such as {some_of(others)}" if others else ""
-                raise ValueError(
+                raise UserError(
                     f"The vocabulary has no piece {name!r}, which the text format needs. If it "
                     f"names a language, expected one that the model knows{hint}."
                 )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import sentencepiece
 
 from keras_addnorm.basics.argument_checks import is_number, require_bool, require_int, to_path
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, UserError
 from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import has_long_word, parts_of_text
@@ -496,7 +496,7 @@ def _checked_symbols(symbols: Sequence[str]) -> list[str]:
     symbols = several_names("user_defined_symbols", symbols)
     for symbol in symbols:
         if symbol in _RESERVED or _BYTE_NAME.fullmatch(symbol) or SPACE_MARK in symbol:
-            raise ValueError(
+            raise UserError(
                 f"{symbol!r} cannot be a user-defined symbol: it is the name of a special piece, "
                 "or holds U+2581, the mark of a space. Choose another."
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 from keras_addnorm.basics.argument_checks import require_bool, require_int, to_path
 from keras_addnorm.basics.atomic import atomic_file
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, UserError
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.suggestions import Elsewhere
 from keras_addnorm.basics.text import parse_json, read_text
@@ -274,7 +274,7 @@ class TokenizerPair:
             known = self.languages(side)
             # Not any piece: "de" is one of words, too.
             if name is not None and known and name not in known:
-                raise ValueError(unknown_language(side, name, known))
+                raise UserError(unknown_language(side, name, known))
         return replace(self, text_format=changed)
 
     def languages(self, side: str) -> list[str]:

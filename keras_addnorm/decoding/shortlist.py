@@ -14,8 +14,9 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.alignment.pharaoh import checked_links
-from keras_addnorm.alignment.translation_table import TranslationTable, ibm_model_1
-from keras_addnorm.basics.argument_checks import is_whole, require_int, to_file
+from keras_addnorm.alignment.translation_table import MOST_PASSES, TranslationTable, ibm_model_1
+from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import is_whole, require_int, to_file, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import require_type
@@ -25,6 +26,7 @@ Tensor = Any
 
 _MOST_COOCCURRENCES = 10_000_000
 """Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
+_LARGEST_VOCABULARY = 2**31 - 1  # ids are int32
 # The bytes of the arrays of a file, for each byte on the disk and in any case: most of a list of
 # candidates may be empty.
 _MOST_INFLATED, _ANY_SIZE = 100, 1 << 26
@@ -98,11 +100,12 @@ class Lexicon:
         """
         require_int(
             "A lexicon counts.",
+            most=_LARGEST_VOCABULARY,
             source_vocabulary_size=source_vocabulary_size,
             target_vocabulary_size=target_vocabulary_size,
             num_candidates=num_candidates,
-            iterations=iterations,
         )
+        require_int("A lexicon counts.", most=MOST_PASSES, iterations=iterations)
         sources, targets = _sentences(pairs)
         _check("source", sources, source_vocabulary_size)
         _check("target", targets, target_vocabulary_size)
@@ -149,6 +152,7 @@ class Lexicon:
         """
         require_int(
             "A lexicon counts.",
+            most=_LARGEST_VOCABULARY,
             source_vocabulary_size=source_vocabulary_size,
             target_vocabulary_size=target_vocabulary_size,
             num_candidates=num_candidates,
@@ -199,8 +203,12 @@ class Lexicon:
         return cls(candidates, probabilities, (frequencies / len(targets)).astype("float32"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the arrays to a file that ends in `.npz`."""
-        np.savez_compressed(path, **vars(self))
+        """Write the arrays to a file, whole or not at all; a name gets the ending `.npz`."""
+        path = to_path(path)
+        if path.suffix != ".npz":
+            path = path.with_name(f"{path.name}.npz")
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **vars(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Lexicon:

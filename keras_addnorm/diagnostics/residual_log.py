@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.argument_checks import to_file, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_text
 
@@ -87,6 +87,7 @@ class _Log(Generic[Row]):
     def append(self, rows: Iterable[Row]) -> None:
         """Writes the rows of a step behind the others."""
         text = _lines([dataclasses.astuple(row) for row in rows])
+        to_file(self.path)  # At a pipe one would wait.
         if not self.path.exists():
             # A link that leads nowhere is replaced: no file is made where it leads.
             with atomic_file(self.path) as temporary:
@@ -149,6 +150,8 @@ class _Log(Generic[Row]):
         return [self._columns, tuple(first)]
 
     def _read(self, line: list[str]) -> Row:
+        if len(line) not in map(len, self._known_columns):
+            raise ValueError(f"A row has {len(line):,} values.")
         values = zip(dataclasses.fields(self._row), line, strict=False)
         return self._row(*(_TYPES[str(field.type)](value) for field, value in values))
 

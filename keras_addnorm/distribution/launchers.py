@@ -7,12 +7,15 @@ started several times over, each process on all data.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.text import parse_json
+
+# Of more processes than there are.
+_MOST_DIGITS = 9
 
 Arguments = dict[str, Any]
 """Those of `jax.distributed.initialize`; without any, JAX asks the launcher itself."""
@@ -61,15 +64,19 @@ def _tensorflow(variables: Mapping[str, str]) -> Announcement | None:
     if not text:
         return None
     try:
-        config = json.loads(text)
+        config = parse_json(text)
         cluster, task = config.get("cluster", {}), config.get("task", {})
-        addresses = [*cluster.get("chief", []), *cluster.get("worker", [])]
-        index = int(task.get("index", 0))
-        if task.get("type") == "worker":
-            index += len(cluster.get("chief", []))
-        is_known = task.get("type", "worker") in ("chief", "worker") and index >= 0
+        chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
+        # The letters of a text would count as addresses.
+        if not isinstance(chiefs, list) or not isinstance(workers, list):
+            raise TypeError
+        # Of a number that is none, or no whole one, its text is no number.
+        addresses, index = [*chiefs, *workers], int(str(task.get("index", 0)))
         if not all(isinstance(address, str) for address in addresses):
             raise TypeError
+        if task.get("type") == "worker":
+            index += len(chiefs)
+        is_known = task.get("type", "worker") in ("chief", "worker") and index >= 0
     except (ValueError, TypeError, AttributeError):
         raise ArgumentError(
             "TF_CONFIG does not say which processes there are.",
@@ -99,6 +106,13 @@ def _torchrun(variables: Mapping[str, str]) -> Announcement | None:
         return None
     address, port = variables.get("MASTER_ADDR"), variables.get("MASTER_PORT")
     arguments: Arguments | None = None
+    if index >= count > 1:
+        raise ArgumentError(
+            "RANK gives this process no place among those that train.",
+            f"a number below WORLD_SIZE, which is {count}",
+            "Unset both to train alone.",
+            value=index,
+        )
     # With torchrun's own agent a store listens at that port already.
     if address and port and variables.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         arguments = {
@@ -138,14 +152,19 @@ def _other_mpi(variables: Mapping[str, str]) -> Announcement | None:
     return None
 
 
+def is_number(value: str) -> bool:
+    """Says whether the value of a variable is a number of processes."""
+    return value.isdecimal() and len(value) <= _MOST_DIGITS
+
+
 def _number(variables: Mapping[str, str], name: str) -> int | None:
     value = variables.get(name)
     if not value:
         return None
-    if not value.isdecimal():
+    if not is_number(value):
         raise ArgumentError(
             f"The launcher's variable {name} has to be a number.",
-            "digits",
+            f"digits, {_MOST_DIGITS} at most",
             f"Unset {name} to train alone.",
             value=value,
         )

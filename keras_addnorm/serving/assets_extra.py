@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_addnorm import __version__
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.printing import printable, shortened
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.vocabulary import SPACE_MARK
@@ -193,30 +194,38 @@ def _around(tokenizers: TokenizerPair, languages: Mapping[str, str]) -> Iterator
         names = {name: f"`{name}`" for name in languages}
         yield _LANGUAGE_INPUTS.format(
             inputs=" and ".join(names.values()),
-            names=" and ".join(f"`{language}`" for language in languages.values()),
+            names=" and ".join(map(_in_line, languages.values())),
         )
     if found.leading_piece is not None:
         opening, closing = found.leading_piece
         pieces = (piece.text for piece in tokenizers.source.pieces)
         example = next((p for p in pieces if p.startswith(opening) and p.endswith(closing)), None)
-        yield _LEADING_PIECE.format(example=f"`{example or f'{opening}...{closing}'}`")
+        yield _LEADING_PIECE.format(example=_in_line(example or f"{opening}...{closing}"))
     if found.text_prefix:
-        yield _WORDS.format(words=f"`{found.text_prefix}`")
+        yield _WORDS.format(words=_in_line(found.text_prefix))
+
+
+def _in_line(text: str) -> str:
+    """A piece of a vocabulary within a line of the README."""
+    return f"`{printable(shortened(text.replace('`', '')))}`"
 
 
 def _example(languages: Mapping[str, str]) -> dict[str, str]:
     """What the README's requests have besides a text."""
     instance = {"texts": "a text", **languages} if languages else "a text"
+    # A language is a piece of a vocabulary, which may come from a file: here it is code.
+    languages = {name: json.dumps(language) for name, language in languages.items()}
     return {
-        "instance": json.dumps(instance, ensure_ascii=False),
+        # It stands in the quotation marks of a shell.
+        "instance": json.dumps(instance, ensure_ascii=False).replace("'", r"\u0027"),
         "requested": "".join(
-            f'request.inputs["{name}"].CopyFrom(tf.make_tensor_proto(["{language}"]))\n'
+            f'request.inputs["{name}"].CopyFrom(tf.make_tensor_proto([{language}]))\n'
             for name, language in languages.items()
         ),
         "constants": "".join(
-            f', {name}=tf.constant(["{language}"])' for name, language in languages.items()
+            f", {name}=tf.constant([{language}])" for name, language in languages.items()
         ),
-        "arguments": "".join(f', {name}="{language}"' for name, language in languages.items()),
+        "arguments": "".join(f", {name}={language}" for name, language in languages.items()),
     }
 
 

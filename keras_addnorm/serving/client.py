@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 import unicodedata
@@ -80,7 +81,7 @@ class Client:
         retries: int = 3,
     ) -> None:
         is_named = all(isinstance(name, str) and name for name in (target, model))
-        if not is_named or not (version is None or is_whole(version, 0)):
+        if not is_named or not (version is None or is_whole(version, 0, 2**63 - 1)):
             raise ArgumentError(
                 expected="a server, such as 'http://localhost:8501' or 'localhost:8500', the name "
                 "of a model, and the number of a version or None",
@@ -133,7 +134,7 @@ class Client:
         found = self.predict("serving_default", texts=texts, **languages)
         with understood():
             translations = [
-                Translation(str(text), float(score))
+                _translation(text, score)
                 for text, score in zip(found["translations"], found["scores"], strict=True)
             ]
             if len(translations) != len(texts):
@@ -207,6 +208,13 @@ class Client:
             time.sleep(rest)
             pause = min(2 * pause, _LONGEST_PAUSE)
         raise AssertionError("the last try has returned or raised")
+
+
+def _translation(text: Any, score: Any) -> Translation:
+    """One of an answer, which may have anything in its place."""
+    if not isinstance(text, str) or math.isnan(score):
+        raise ValueError(f"{text!r:.40} with the score {score!r:.40} is no translation")
+    return Translation(str(text), float(score))
 
 
 def _array(name: str, value: Any) -> np.ndarray:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 import http.client
+import io
 import json
+import socket
 import time
 import urllib.parse
 from collections import deque
@@ -58,12 +61,23 @@ class RestTransport:
     """
 
     def __init__(self, url: str, model: str, version: int | None) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if not parts.hostname:
-            raise ArgumentError(expected="a URL such as 'http://localhost:8501'", value=url)
-        secure = parts.scheme == "https"
+        secure = url.startswith("https://")
         self._kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        self._host, self._port = parts.hostname, parts.port
+        try:
+            parts = urllib.parse.urlsplit(url)
+            self._host, self._port = parts.hostname or "", parts.port
+            self._kind(self._host, self._port)  # It looks at the host.
+            parts.path.encode("ascii")
+            # Nothing of these would be sent.
+            is_address = self._host and not (parts.query or parts.fragment or "@" in parts.netloc)
+        except (ValueError, http.client.InvalidURL):
+            is_address = False
+        if not is_address or not url.isprintable() or " " in url:
+            raise ArgumentError(
+                "This is no address of a server.",
+                "a URL such as 'http://localhost:8501', without a user, ?, # and spaces",
+                value=url,
+            )
         path = f"{parts.path.rstrip('/')}/v1/models/{urllib.parse.quote(model, safe='')}"
         self._path = path if version is None else f"{path}/versions/{version}"
         self._idle: deque[http.client.HTTPConnection] = deque()
@@ -145,8 +159,9 @@ class RestTransport:
         end = time.monotonic() + timeout
         try:
             connection.request(method, path, content, {"Content-Type": "application/json"})
+            connection.response_class = functools.partial(_answer, end=end)
             response = connection.getresponse()
-            answer = response.status, _read(response, end)
+            answer = response.status, _read(response)
         except BaseException as error:
             connection.close()
             if isinstance(error, TimeoutError):
@@ -173,15 +188,50 @@ class RestTransport:
         return connection
 
 
-def _read(response: http.client.HTTPResponse, end: float) -> bytes:
-    """All of an answer; one without an end, or that comes drop by drop, is given up."""
+class _Timely(io.RawIOBase):
+    """What a server sends until a point in time, from the status on: it may come drop by drop.
+
+    A timeout of the socket alone begins anew with each byte.
+    """
+
+    def __init__(self, connection: socket.socket, end: float) -> None:
+        super().__init__()
+        self._connection, self._end = connection, end
+        self._sent = connection.makefile("rb", buffering=0)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """As sockets have it."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Waits for the next bytes, and no longer than there is time."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._sent.readinto(buffer)
+
+    def close(self) -> None:
+        """Lets the socket go."""
+        self._sent.close()
+        super().close()
+
+
+def _answer(connection: Any, *, method: str, end: float) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(_Timely(connection, end), method=method)  # type: ignore[arg-type]
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    """All of an answer; one without an end is given up."""
     content = bytearray()
     while some := response.read1(1 << 16):
         content += some
         if len(content) > LARGEST_ANSWER:
             raise ServingError("INTERNAL", f"The answer has more than {LARGEST_ANSWER:,} bytes.")
-        if time.monotonic() > end:
-            raise TimeoutError
     response.close()  # The next request uses the connection.
     return bytes(content)
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.basics.argument_checks import require_bool, to_path
-from keras_addnorm.basics.errors import ArgumentError, shown
+from keras_addnorm.basics.errors import ArgumentError, UserError, shown
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.basics.translation import Translation
@@ -117,7 +117,7 @@ class Translator:
         for side in expected:
             name = given[LANGUAGE_INPUTS[side]]
             if side in known and name not in known[side]:
-                raise ValueError(unknown_language(side, name, known[side]))
+                raise UserError(unknown_language(side, name, known[side]))
         return {name: tf.constant([language]) for name, language in given.items()}
 
     def __repr__(self) -> str:

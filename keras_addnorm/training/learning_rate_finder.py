@@ -88,8 +88,8 @@ def find_learning_rate(
 
     Raises:
         TypeError: If it is no Keras model.
-        ValueError: If not 0 < `lowest` < `highest`, `batches` is below 1, or the first loss is not
-            finite.
+        ValueError: If not 0 < `lowest` < `highest`, `batches` is below 1, the data set is empty, or
+            the first loss is not finite.
 
     Example:
         >>> import keras, numpy as np
@@ -121,7 +121,10 @@ def find_learning_rate(
     x, y = dataset if isinstance(dataset, tuple) else (dataset, None)
     try:
         while not recorder.is_done:
+            before = recorder.seen
             model.fit(x, y, verbose=0, callbacks=[recorder], shuffle=False)
+            if recorder.seen == before:
+                raise ArgumentError("The data set has no batch.", "one or more", value=dataset)
     finally:
         model.set_weights(weights)
     if not recorder.losses:
@@ -138,12 +141,14 @@ class _Recorder(keras.callbacks.Callback):
     def __init__(self, lowest: float, growth: float, batches: int) -> None:
         super().__init__()
         self.lowest, self.growth, self.batches = lowest, growth, batches
+        self.seen = 0
         self.rates: list[float] = []
         self.losses: list[float] = []
         self.is_done = False
         self._mean = 0.0
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self.seen += 1
         loss = float((logs or {})["loss"])
         self.model.reset_metrics()  # Else the loss would be the mean of all batches so far.
         if math.isfinite(loss):

@@ -1,5 +1,7 @@
 """Files of word alignments: what is written is read, and what is no link is named."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,19 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "links").write_bytes(b"\xff\xfe0\x00-\x000\x00")
     with pytest.raises(ArgumentError, match="Line 1"):
         read_pharaoh(tmp_path / "links")
+
+
+def test_a_file_of_empty_lines_is_no_bomb(tmp_path):
+    (tmp_path / "links").write_bytes(b"\n" * 10**5)
+    tracemalloc.start()
+    found = read_pharaoh(tmp_path / "links")
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == 10**5 and found[-1].shape == (0, 2)
+    assert size < 2 * 10**6  # a pointer for each line
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path):
+    with pytest.raises(ArgumentError, match="positions from 0"):
+        write_pharaoh(tmp_path / "links", [[(0, 0)], [(-1, 0)]])
+    assert not list(tmp_path.iterdir())

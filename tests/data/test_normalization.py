@@ -231,6 +231,9 @@ def test_m4_user_defined_symbols_are_whole_and_unchanged(kind):
         (["x", "x"], "have to be different"),
         ([""], "not empty"),
         (["abc", "cde"], "'abc' and 'cde' overlap"),
+        (["x" * 10**5], r"too long.* Received: 1, the longest of 100,000 characters"),
+        (["a" * 2000 + "b" * 2000, "b" * 2000 + "c"], r"\A.{1000,2000}Choose others\.\Z"),
+        (["x▁" * 10**5], r"\A.{1000,2000}Choose another\.\Z"),
     ],
 )
 def test_m4_impossible_symbols_are_refused(symbols, message):

@@ -207,3 +207,13 @@ def test_a_format_has_to_leave_room(nllb):
     assert bound.longest_source(9) == 7
     with pytest.raises(ValueError, match=r"puts 2 tokens around a source.*max_length=2"):
         bound.longest_source(2)
+
+
+def test_a_piece_of_any_length_is_not_repeated(nllb):
+    long = "x" * 10**6
+    with pytest.raises(ValueError, match="has no piece") as error:
+        _ = TokenizerPair(nllb.source, nllb.source, TextFormat(source_prefix=(long,))).bound_format
+    assert len(str(error.value)) < 2100
+    with pytest.raises(ValueError, match="has no piece") as error:
+        nllb.with_languages(target=long)
+    assert len(str(error.value)) < 2100

@@ -1,6 +1,7 @@
 """IBM's first model against the textbook's loops, and what is kept of it."""
 
 import collections
+import os
 import tracemalloc
 import zipfile
 
@@ -186,3 +187,35 @@ def test_a_file_of_a_hundred_megabytes_of_zeros_is_refused(tmp_path):
     finally:
         tracemalloc.stop()
     assert most < 1 << 24
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("iterations", 10**9), ("num_candidates", 2**31), ("target_vocabulary_size", 10**19)],
+)
+def test_numbers_without_a_bound_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"an int {name} >= 1 and <="):
+        Lexicon.estimate(random_pairs(2), **{**SIZES, name: value})
+
+
+def _write_half(file, **arrays):
+    file.write(b"half")
+    raise OSError("No space")
+
+
+def test_a_lexicon_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lexicon = Lexicon.estimate(random_pairs(20), **SIZES)
+    lexicon.save("mine")  # gets the ending
+    assert Lexicon.load("mine.npz").candidates.tolist() == lexicon.candidates.tolist()
+    with pytest.raises(ValueError, match="A path is empty"):
+        lexicon.save("")
+    monkeypatch.setattr(np, "savez_compressed", _write_half)
+    with pytest.raises(OSError, match="No space"):
+        lexicon.save("mine.npz")
+    assert os.listdir() == ["mine.npz"]
+    assert Lexicon.load("mine.npz").candidates.tolist() == lexicon.candidates.tolist()
+    os.mkfifo("pipe.npz")
+    monkeypatch.setattr("keras_addnorm.basics.atomic._SECONDS_FOR_A_READER", 0.0)
+    with pytest.raises(ValueError, match="a pipe that nobody reads"):
+        lexicon.save("pipe.npz")

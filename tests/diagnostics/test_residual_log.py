@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 
 import pytest
 
@@ -99,3 +100,18 @@ def test_a_damaged_row_is_refused_by_the_name_of_its_file(log, value):
     log.path.write_text(text.replace("\n7,", f"\n{value},"), encoding="utf-8")
     with pytest.raises(ValueError, match=r"residuals\.csv' is damaged"):
         log.read()
+
+
+def test_a_row_with_more_values_than_columns_is_damaged(log):
+    log.append([row(7)])
+    text = log.path.read_text(encoding="utf-8")
+    log.path.write_text(text.removesuffix("\n") + ",8\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"residuals\.csv' is damaged"):
+        log.read()
+
+
+def test_a_pipe_in_the_place_of_a_log_is_refused(log):
+    log.path.parent.mkdir()
+    os.mkfifo(log.path)
+    with pytest.raises(ValueError, match="is a pipe"):
+        log.append([row(7)])

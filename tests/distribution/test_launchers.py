@@ -76,9 +76,18 @@ def test_one_process_is_alone(variables):
         ({"TF_CONFIG": "{"}, r"Expected JSON such as .* Received: \{\."),
         ({"TF_CONFIG": "[3]"}, "does not say which processes"),
         ({"TF_CONFIG": '{"cluster": {"worker": [1, 2]}}'}, "does not say which processes"),
+        ({"TF_CONFIG": '{"cluster": {"worker": "host:1234"}}'}, "does not say which processes"),
+        ({"TF_CONFIG": '{"cluster": {"worker": {"a:1": 1}}}'}, "does not say which processes"),
+        ({"TF_CONFIG": "[" * 10**5}, "does not say which processes"),
+        *(
+            (tf_config("worker", index), "does not say which processes")
+            for index in (1.7, True, float("inf"), None)
+        ),
         (tf_config("evaluator", 0), "Expected a task of type chief or worker, among the 3"),
         (tf_config("worker", 2), "Received: {'type': 'worker', 'index': 2}"),
         ({**TORCHRUN, "WORLD_SIZE": "many"}, "WORLD_SIZE has to be a number"),
+        ({**TORCHRUN, "WORLD_SIZE": "9" * 5000}, "WORLD_SIZE has to be a number"),
+        ({**TORCHRUN, "RANK": "5"}, "Expected a number below WORLD_SIZE, which is 5"),
     ],
 )
 def test_what_makes_no_sense_is_refused(variables, message):

@@ -1,5 +1,6 @@
 """What an export writes beside the graph."""
 
+import ast
 import json
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from keras_addnorm.data import TextFormat, TokenizerPair
+from keras_addnorm.serving import assets_extra
 from keras_addnorm.serving.assets_extra import FOLDER, text_of, write_extras
 from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
 from keras_addnorm.serving.request_batches import Buckets
@@ -127,6 +129,17 @@ def test_languages_stand_in_the_readme_and_in_the_warm_up(tmp_path):
         assert set(values["target_language"]) == {b"deu_Latn"}
         found.add((len(values["texts"]), len(tokenizer.encode(values["texts"][0].decode()))))
     assert found == {(rows, columns - 2) for rows in ROWS for columns in (5, 11)}
+
+
+def test_a_language_of_a_vocabulary_is_no_code_in_the_readme():
+    language = """de"]); quit() #'; rm -r . #`\n"""
+    found = assets_extra._example({"target_language": language})
+    called = ast.parse(f"f(['a text']{found['arguments']})", mode="eval").body
+    assert [ast.literal_eval(one.value) for one in called.keywords] == [language]
+    assert ast.literal_eval(found["requested"].partition("proto([")[2].rstrip(")\n]")) == language
+    assert "'" not in found["instance"]
+    assert json.loads(found["instance"])["target_language"] == language
+    assert assets_extra._in_line(language) == """`de"]); quit() #'; rm -r . #\\n`"""
 
 
 @pytest.mark.parametrize("name", ["byt5", "bart", "nllb"])

@@ -1,7 +1,9 @@
 """The client: both transports give the same, wait for servers, and say what is wrong."""
 
+import contextlib
 import http.server
 import json
+import math
 import socket
 import threading
 import time
@@ -13,6 +15,7 @@ import pytest
 from paused_signature import paused
 from small_models import scores, shout, write_broken_version, write_version
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.serving import Client, ServingError, Translation, client
 from keras_addnorm.serving.client_rest import RestTransport
 from keras_addnorm.serving.server import Settings, running
@@ -325,6 +328,8 @@ METADATA = {
         (METADATA, {"outputs": {"translations": ["a"], "scores": [1.0, 2.0]}}),
         (METADATA, {"outputs": {"translations": ["a", "b"], "scores": [1.0, 2.0]}}),
         (METADATA, {"outputs": {"translations": [{"b64": 3}], "scores": [1.0]}}),
+        (METADATA, {"outputs": {"translations": [None], "scores": [1.0]}}),
+        (METADATA, {"outputs": {"translations": ["a"], "scores": [math.nan]}}),
     ],
 )
 def test_a_prediction_that_is_none(metadata, answer):
@@ -365,6 +370,65 @@ def test_an_answer_that_comes_drop_by_drop_is_given_up():
         handler.do_GET = drip
         with pytest.raises(ServingError, match="No answer from"):
             Client(scripted.url, model="m", timeout=0.2, retries=0).status()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"", b"H"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"y"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (CHUNKED + b"1;", b"x"),
+        (CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n"),
+    ],
+    ids=["status", "headers", "continue", "size of a chunk", "trailers"],
+)
+def test_what_stands_around_an_answer_has_an_end_too(first, again):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(1 << 16)
+                connection.sendall(first)
+                end = time.monotonic() + 1.5
+                while time.monotonic() < end:
+                    connection.sendall(again)
+                    time.sleep(0.02)
+
+        with futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(answer)
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            with pytest.raises(ServingError, match="No answer from"):
+                Client(url, model="m", timeout=0.2, retries=0).status()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http://host:99999",
+        "http://host:x",
+        "http://[::1",
+        "http://a b",
+        "http://host/\n",
+        "http://host/ä",
+        "http://user:word@host",
+        "http://host/?key=1",
+        "http://host/#part",
+    ],
+)
+def test_an_address_that_is_none(url):
+    with pytest.raises(ArgumentError, match="This is no address of a server"):
+        Client(url, model="m")
+
+
+def test_a_version_that_no_server_has():
+    with pytest.raises(ArgumentError, match="the number of a version or None"):
+        Client("localhost:8500", model="m", version=2**63)
 
 
 def test_a_tensor_whose_shape_has_no_end_is_refused():

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_addnorm.training import find_learning_rate
 from keras_addnorm.training.learning_rate_finder import LearningRateCurve
@@ -69,3 +70,12 @@ def test_the_limits_have_an_order():
         find_learning_rate(None, None, "mse", lowest=1.0, highest=0.1)
     with pytest.raises(ValueError, match=r"batches of at least 1. Received: 0"):
         find_learning_rate(None, None, "mse", batches=0)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_data_without_a_batch_is_refused():
+    x = np.ones((0, 1), "float32")
+    nothing = tf.data.Dataset.from_tensor_slices((x, x)).batch(2)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    with pytest.raises(ValueError, match="no batch"):
+        find_learning_rate(model, nothing, "mse", batches=3, jit_compile=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ArgumentError, UserError
 from keras_addnorm.data import (
     BaseTokenizer,
     ByteLevelBPETokenizer,
@@ -138,7 +138,7 @@ class MBart(bart_like.NamesOfBart):
         ids, _ = _ids_of_mbart(checkpoint.folder, "MBartTokenizer", size)
         known = _starts(ids)
         if self.target_language not in known:
-            raise ValueError(unknown_language("target", self.target_language, sorted(known)))
+            raise UserError(unknown_language("target", self.target_language, sorted(known)))
         return known[self.target_language]
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
