@@ -143,7 +143,7 @@ class ByteTokenizer(BaseTokenizer):
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> ByteTokenizer:
         """The tokenizer whose document has these values."""
-        lists: dict[str, Any] = {key: tuple(fields[key]) for key in ("first", "last")}
+        lists: dict[str, Any] = {key: several_names(key, fields[key]) for key in ("first", "last")}
         added = AddedToken.of_list(fields.get("added", ()))
         return cls(**{**fields, **lists, "added": added})
 

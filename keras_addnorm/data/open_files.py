@@ -59,7 +59,7 @@ def looks_like_path(name_or_folder: str | os.PathLike[str]) -> bool:
         or name == STANDARD_INPUT
         or name.count("/") > 1
         or has_data_ending(name)
-        or bool(name and Path(name).exists())
+        or os.path.exists(name)
     )
 
 

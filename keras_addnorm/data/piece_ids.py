@@ -229,7 +229,7 @@ class PieceIds:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PieceIds:
         """The object whose `to_dict` was read from a file."""
-        lists = {key: tuple(values[key]) for key in ("pieces", "controls")}
+        lists = {key: several_names(key, values[key]) for key in ("pieces", "controls")}
         added = AddedToken.of_list(values.get("added", ()))
         return cls(**{**values, **lists, "added": added})
 

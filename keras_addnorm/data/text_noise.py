@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_gain
 from keras_addnorm.basics.errors import ArgumentError
 
 _END_PUNCTUATION = ".!?…。！？"
@@ -37,7 +37,7 @@ class TextNoise:
         seed: Of the chances.
 
     Raises:
-        ValueError: If a share is not from 0 to 1.
+        ValueError: If a share is not from 0 to 1, or the seed is no int.
 
     Example:
         >>> TextNoise(upper_case=1.0, typos=0.0, no_end_punctuation=0.0)(0, "A dog.", "Ein Hund.")
@@ -52,6 +52,8 @@ class TextNoise:
     seed: int = 42
 
     def __post_init__(self) -> None:
+        if not is_whole(self.seed):
+            raise ArgumentError("Chances follow from a seed.", "an int", seed=self.seed)
         for name, share in self.shares.items():
             if not is_number(share, least=0, most=1):
                 raise ArgumentError(
@@ -68,6 +70,7 @@ class TextNoise:
 
     def scaled(self, factor: float) -> TextNoise:
         """Returns noise with each share times a factor, at most 1."""
+        require_gain(factor=factor)
         shares = {name: min(1.0, factor * share) for name, share in self.shares.items()}
         return TextNoise(**shares, seed=self.seed)
 

@@ -152,10 +152,11 @@ def plot_attention(
     weights = np.asarray(weights)
     expected = (len(query_labels), len(key_labels))
     are_numbers = weights.dtype.kind in "biuf"
-    if not are_numbers or weights.ndim not in (2, 3, 4) or weights.shape[-2:] != expected:
+    is_map = weights.ndim in (2, 3, 4) and weights.shape[-2:] == expected and weights.size
+    if not are_numbers or not is_map:
         raise ArgumentError(
             "The attention weights do not fit their labels.",
-            f"(T, S), (H, T, S) or (L, H, T, S) with T, S = {expected}",
+            f"(T, S), (H, T, S) or (L, H, T, S) with T, S = {expected}, and none of them 0",
             received=f"{weights.shape}, {weights.dtype}",
         )
     panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)

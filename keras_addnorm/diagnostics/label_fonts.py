@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from keras_addnorm.basics.printing import printable
+
 _LOGGER = logging.getLogger(__name__)
 
 # What is drawn where no font has a character; matplotlib's own fonts have it.
@@ -19,10 +21,11 @@ def fitting_fonts(labels: Sequence[str]) -> tuple[list[str], list[str]]:
 
     Returns:
         The names of the fonts, the usual one first, and the labels, with a box for each character
-        that no font has; these are logged once for the picture.
+        that no font has and the rest as `literal` writes it; these are logged once for the picture.
     """
     from matplotlib import font_manager
 
+    labels = [literal(label) for label in labels]
     usual = font_manager.FontProperties()
     missing = set("".join(labels)) - _characters(font_manager.findfont(usual))
     fonts = [usual.get_name()]
@@ -42,6 +45,12 @@ def fitting_fonts(labels: Sequence[str]) -> tuple[list[str], list[str]]:
         )
     boxes = {ord(character): _BOX for character in missing}
     return fonts, [label.translate(boxes) for label in labels]
+
+
+def literal(text: str) -> str:
+    """Writes a text so that a picture has it as it is, control characters escaped."""
+    # Matplotlib reads a pair of dollar signs as mathematics.
+    return printable(text).replace("$", r"\$")
 
 
 def _characters(path: str) -> set[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure
+from keras_addnorm.diagnostics.label_fonts import literal
 from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport
 from keras_addnorm.diagnostics.stream_figures import stream_figures
 
@@ -78,12 +77,7 @@ def _attention(found: AttentionMap) -> Figure:
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(lines, columns, index + 1, xlabel=f"head {index + 1}")
         axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xticks(range(len(found.keys)), _literal(found.keys), rotation=60, ha="left")
-        axes.set_yticks(range(len(found.queries)), _literal(found.queries))
+        axes.set_xticks(range(len(found.keys)), [*map(literal, found.keys)], rotation=60, ha="left")
+        axes.set_yticks(range(len(found.queries)), [*map(literal, found.queries)])
         axes.xaxis.tick_top()
     return figure
-
-
-def _literal(tokens: Sequence[str]) -> list[str]:
-    # Matplotlib reads a pair of dollar signs as mathematics.
-    return [token.replace("$", r"\$") for token in tokens]

@@ -16,11 +16,24 @@ from keras_addnorm.basics.text import read_text
 # How Python writes bytes of an argument or of a path that are no UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+# The parser holds each beginning of a dotted key: 100 KB of one key take more than 8 GB.
+_MOST_PARTS = 32
+_LONG_KEY = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MOST_PARTS, re.ASCII
+)
+
+
+def _loads(text: str) -> dict[str, Any]:
+    """Reads TOML; a `ValueError` says what is none, or has a key with very many parts."""
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key has more than {_MOST_PARTS} parts")
+    return tomllib.loads(text)
+
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Reads a TOML file into nested tables; a `UserError` names one that cannot be read."""
     try:
-        return tomllib.loads(read_text(path))
+        return _loads(read_text(path))
     except FileNotFoundError:
         raise UserError(
             f"There is no configuration file {str(path)!r}. "
@@ -98,7 +111,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 def parse_value(text: str) -> Any:
     """Reads a value as TOML, such as `64` or `{name = "deep_norm"}`, or else as a plain string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return _loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
         return text.strip()
 

@@ -159,7 +159,7 @@ class RestTransport:
         end = time.monotonic() + timeout
         try:
             connection.request(method, path, content, {"Content-Type": "application/json"})
-            connection.response_class = functools.partial(_answer, end=end)
+            connection.response_class = functools.partial(_answer, end=end)  # type: ignore[assignment]
             response = connection.getresponse()
             answer = response.status, _read(response)
         except BaseException as error:

@@ -266,3 +266,8 @@ def test_without_the_libraries_of_the_demo_set(monkeypatch, missing):
 
 def _texts(pairs):
     return list(string_pairs(pairs))
+
+
+def test_a_name_that_is_too_long_for_a_file_is_that_of_no_data_set():
+    with pytest.raises(ValueError, match="nor a data set"):
+        load_translation("x" * 300, split="train")

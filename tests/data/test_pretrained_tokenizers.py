@@ -326,6 +326,10 @@ def test_damaged_files_are_refused(tokenizers, tmp_path):
     path.write_bytes(document("bytes", {"first": ["<pad>"]}))
     with pytest.raises(ValueError, match=r"has no field 'last', which BaseTokenizer\.save writes"):
         load_tokenizer(path)
+    fields = {"first": ["<pad>", "</s>", "<unk>"], "last": "x"}
+    path.write_bytes(document("bytes", fields))  # The letters of a text are no names.
+    with pytest.raises(ValueError, match=r"Expected last as a tuple of names"):
+        load_tokenizer(path)
     ByteTokenizer().save(path)
     with pytest.raises(ValueError, match=r"another kind.*Received: 'bytes'.*load_tokenizer"):
         Tokenizer.load(path)

@@ -92,3 +92,14 @@ def test_scaled_shares_stop_at_one():
 def test_a_share_outside_of_its_range_is_refused(share):
     with pytest.raises(ValueError, match="typos from 0 to 1"):
         TextNoise(typos=share)
+
+
+@pytest.mark.parametrize("factor", [float("nan"), -1, "2"])
+def test_a_factor_that_is_none_is_refused(factor):
+    with pytest.raises(ValueError, match="factor"):
+        TextNoise().scaled(factor)
+
+
+def test_a_seed_is_an_int():
+    with pytest.raises(ValueError, match="Expected an int"):
+        TextNoise(seed=[1])

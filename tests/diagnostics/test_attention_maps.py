@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_addnorm.diagnostics import attention_maps, head_diversity, plot_attention
+from keras_addnorm.diagnostics.label_fonts import fitting_fonts
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 
@@ -163,3 +164,24 @@ def test_u7_another_font_of_the_machine_is_found(monkeypatch, caplog):
     fonts, labels = label_fonts.fitting_fonts(["我 a", "天"])
     assert (fonts[1:], labels) == (["Chinese"], ["我 a", "天"])
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("label", "drawn"),
+    [
+        ("$$", r"\$\$"),
+        (r"$\frac$", r"\$\frac\$"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_a_label_is_no_mathematics_and_no_control_character(label, drawn, tmp_path, caplog):
+    path = plot_attention(np.eye(2), [label, "a"], ["b", label], tmp_path / "map.png")
+    assert path.stat().st_size > 1000 and not caplog.records
+    assert fitting_fonts([label])[1] == [drawn]
+
+
+@pytest.mark.parametrize(("shape", "size"), [((0, 2, 2), 2), ((0, 0), 0)])
+def test_a_map_without_weights_is_refused(shape, size, tmp_path):
+    with pytest.raises(ValueError, match="none of them 0"):
+        plot_attention(np.zeros(shape), ["a"] * size, ["b"] * size, tmp_path / "map.png")

@@ -320,6 +320,24 @@ def test_assignment_needs_key_and_value(text):
         parse_assignment(text)
 
 
+@pytest.mark.parametrize("part", ["a.", '"a b" . ', "'a'."])
+def test_a_key_of_very_many_parts_is_refused_before_it_is_parsed(part, tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text(f"{part * 1000}b = 1\n")
+    with pytest.raises(UserError, match=r"deep\.toml' is not a TOML file: a key has more than 32"):
+        RunConfig.read(path)
+    path.write_text(f"[{part * 1000}b]\n")
+    with pytest.raises(UserError, match="a key has more than 32"):
+        RunConfig.read(path)
+    nested = f"{part * 31}b = 1\n"
+    path.write_text(nested + f"text = '{'x' * 1000}.y'\n")
+    found = read_toml(path)
+    for _ in range(31):
+        (found,) = (value for value in found.values() if isinstance(value, dict))
+    assert found == {"b": 1}
+    assert parse_assignment(f"data={{{part * 1000}b=1}}")[1].startswith("{")
+
+
 def test_bad_files(tmp_path):
     with pytest.raises(UserError, match="There is no configuration file"):
         RunConfig.read(tmp_path / "none.toml")
