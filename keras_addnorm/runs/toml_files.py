@@ -19,7 +19,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # The parser holds each beginning of a dotted key: 100 KB of one key take more than 8 GB.
 _MOST_PARTS = 32
 _LONG_KEY = re.compile(
-    r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % _MOST_PARTS, re.ASCII
+    rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MOST_PARTS}}}""", re.ASCII
 )
 
 
