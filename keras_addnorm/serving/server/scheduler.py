@@ -121,8 +121,9 @@ class Scheduler:
 
     async def close(self) -> None:
         """Waits for running computations, and ends the threads."""
-        while self._running:
-            await asyncio.gather(*self._running)
+        # From Python 3.12 on, waiting for none but finished ones lets nothing else run.
+        while running := [task for task in self._running if not task.done()]:
+            await asyncio.gather(*running)
         await asyncio.to_thread(self._pool.shutdown)
 
     def _enqueue(self, work: _Work) -> int:
