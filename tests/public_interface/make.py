@@ -5,6 +5,7 @@
 writes `tests/public_interface/<version>.json`. That of a released version stays.
 """
 
+import enum
 import importlib
 import inspect
 import json
@@ -20,7 +21,7 @@ _EMPTY = inspect.Parameter.empty
 def public_interface() -> dict[str, list[list]]:
     """The parameters of each public name, by its dotted path: name, kind, whether it may be left.
 
-    Modules, tables and constants have none.
+    Modules, tables, constants and enumerations have none.
     """
     found: dict[str, list[list]] = {}
     for name in keras_addnorm._SUBPACKAGES:
@@ -44,7 +45,8 @@ def _collect(module: ModuleType, path: str, found: dict[str, list[list]]) -> Non
 
 
 def _parameters(value: object) -> list[list]:
-    if not callable(value):
+    # What an enumeration is called with is Python's, and another in each version of it.
+    if not callable(value) or (inspect.isclass(value) and issubclass(value, enum.Enum)):
         return []
     try:
         parameters = inspect.signature(value).parameters.values()

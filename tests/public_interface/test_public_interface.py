@@ -68,6 +68,8 @@ def last_release():
 def test_the_last_release_is_kept_or_its_changes_are_listed():
     before = json.loads(last_release().read_text(encoding="utf-8"))
     assert len(before) > 200
+    if "diagnostics.Stability" in before:  # The one enumeration of 0.1.0, with Python's parameters.
+        before["diagnostics.Stability"] = []
     found = {
         path: fault
         for path, fault in faults(before, make.public_interface())
