@@ -99,7 +99,7 @@ def quantised(run_dir: Path, split: str, sentences: int) -> Iterator[str]:
 
 def trained(run_dir: Path, split: str, sentences: int, updates: int) -> Iterator[str]:
     """The second table: held-out losses on the way, in float32 and in float8."""
-    run = load_run(RunDirectory(run_dir))
+    run, every = load_run(RunDirectory(run_dir)), max(1, updates // LINES)
     held_out = [texts[:sentences] for texts in load_texts(run.config, split)]
     validation = make_training_batches(
         zip(*held_out, strict=True), run.tokenizers, tokens_per_batch=TOKENS
@@ -109,7 +109,7 @@ def trained(run_dir: Path, split: str, sentences: int, updates: int) -> Iterator
         run.tokenizers,
         tokens_per_batch=TOKENS,
         shuffle_seed=1,
-        steps_per_epoch=max(1, updates // LINES),
+        steps_per_epoch=every,
     )
     losses: dict[str, list[float]] = {}
     for name in ("float32", "float8"):
@@ -126,7 +126,7 @@ def trained(run_dir: Path, split: str, sentences: int, updates: int) -> Iterator
     yield "| updates | loss of a token, float32 | float8 |"
     yield "|---:|---:|---:|"
     for index, (plain, rounded) in enumerate(zip(*losses.values(), strict=True), 1):
-        yield f"| {index * max(1, updates // LINES)} | {plain:.3f} | {rounded:.3f} |"
+        yield f"| {index * every} | {plain:.3f} | {rounded:.3f} |"
 
 
 def main(run_dir: Path, split: str, sentences: int, updates: int) -> None:

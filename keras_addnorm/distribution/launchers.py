@@ -152,7 +152,7 @@ def _other_mpi(variables: Mapping[str, str]) -> Announcement | None:
     return None
 
 
-def is_number(value: str) -> bool:
+def is_process_number(value: str) -> bool:
     """Says whether the value of a variable is a number of processes."""
     return value.isdecimal() and len(value) <= _MOST_DIGITS
 
@@ -161,7 +161,7 @@ def _number(variables: Mapping[str, str], name: str) -> int | None:
     value = variables.get(name)
     if not value:
         return None
-    if not is_number(value):
+    if not is_process_number(value):
         raise ArgumentError(
             f"The launcher's variable {name} has to be a number.",
             f"digits, {_MOST_DIGITS} at most",

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.distribution.launchers import announced, is_number
+from keras_addnorm.distribution.launchers import announced, is_process_number
 
 _ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 _NUMBER = "KERAS_DISTRIBUTION_NUM_PROCESSES"
@@ -96,7 +96,7 @@ def _follow_launcher() -> None:
 
 def _number(name: str, meaning: str) -> int:
     value = os.environ.get(name, "")
-    if not is_number(value):
+    if not is_process_number(value):
         raise ArgumentError(
             f"{_ADDRESSES} is set, so {name} has to say {meaning}.",
             "a number",

@@ -12,7 +12,6 @@ from typing import Any
 import keras
 
 from keras_addnorm.alignment import read_pharaoh
-from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
 from keras_addnorm.basics.integrity import digest_of_values, open_weights, sha256
@@ -105,8 +104,8 @@ class TrainedRun:
             directory, path = self.directory, self.directory.lexicon
             if not path.exists():
                 lexicon = _lexicon(directory, self.tokenizers, run_pairs(self.config).training)
-                with directory.manifest.rewriting(path), atomic_file(path) as temporary:
-                    lexicon.save(temporary)
+                with directory.manifest.rewriting(path):
+                    lexicon.save(path)
             directory.check(path)
             lexicon = Lexicon.load(path)
             shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)
