@@ -126,7 +126,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         FileExistsError: If there is something of that name. A folder is never replaced.
     """
     final = to_path(path)
-    if final.exists():
+    if os.path.lexists(final):
         raise _exists(final)
     final.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(final.parent, lambda name: name == final.name)

@@ -18,7 +18,9 @@ from keras_addnorm.diagnostics.label_fonts import fitting_fonts
 from keras_addnorm.models.checks import check_inputs
 from keras_addnorm.models.seq2seq import require_model
 
-_INK = "#333f4b"
+_INK, _DOTS = "#333f4b", 130  # dots an inch
+# Pixels along a side that viewers still open, and those that take half a gigabyte while drawn.
+_LONGEST_SIDE, _MOST_PIXELS = 32_767, 1 << 27
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,8 @@ def plot_attention(
         The path of the picture.
 
     Raises:
-        ValueError: If the weights do not fit the labels.
+        ValueError: If the weights do not fit the labels, or the picture would be too large: that of
+            one panel ends at about 300 labels a side.
 
     Example:
         >>> import pathlib, tempfile
@@ -161,11 +164,11 @@ def plot_attention(
         )
     panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)
     caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
+    size = (1.2 + 0.3 * expected[1]) * len(panels), 1.4 + 0.27 * expected[0]
+    _require_drawable(*(round(_DOTS * inches) for inches in size))
     fonts, labels = fitting_fonts([*key_labels, *query_labels])
     key_labels, query_labels = labels[: expected[1]], labels[expected[1] :]
-    height = 1.4 + 0.27 * expected[0]
-    width = 1.2 + 0.3 * expected[1]
-    figure = Figure(figsize=(width * len(panels), height), layout="constrained", facecolor="white")
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), index + 1)
@@ -180,8 +183,18 @@ def plot_attention(
         if len(panels) > 1:
             axes.set_xlabel(caption.format(index + 1), color=_INK)
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, dpi=130, format="png")
+        figure.savefig(temporary, dpi=_DOTS, format="png")
     return to_path(path)
+
+
+def _require_drawable(width: int, height: int) -> None:
+    if max(width, height) > _LONGEST_SIDE or width * height > _MOST_PIXELS:
+        raise ArgumentError(
+            "The picture of these attention weights is too large.",
+            f"at most {_LONGEST_SIDE:,} pixels a side and {_MOST_PIXELS:,} in all",
+            "Draw fewer heads or layers in one picture, or a part of the sentences.",
+            received=f"{width:,} x {height:,} pixels",
+        )
 
 
 def _each(labels: Any) -> Iterable[Any]:

@@ -23,7 +23,7 @@ from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.runs.translation_portions import RunTranslator, in_portions
-from keras_addnorm.training import Scores, evaluate_translations
+from keras_addnorm.training import Scores, bleu_tokenizer, evaluate_translations
 
 
 @dataclass(frozen=True)
@@ -210,6 +210,8 @@ class Texts:
         directory.read_scores()  # Others are added to them: they are whole, or it is said now.
         sources, first = load_texts(config, split, keep_every_pair=True)
         more = [_further_references(config, split, name, first) for name in references]
+        with as_user_errors():  # Before the translation: scores come last.
+            bleu_tokenizer(config.target, config.evaluation.bleu_tokenizer, references=first)
         return cls(split, sources, [first, *more])
 
     def scored(

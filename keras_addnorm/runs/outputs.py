@@ -23,11 +23,7 @@ def require_writable(path: str | Path) -> None:
         raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
     if is_device(path) and os.access(path, os.W_OK):
         return
-    if (owner := _owner_of(path)) is not None:
-        raise UserError(
-            f"{str(path)!r} is kept for a file of the model in {str(owner)!r}. Expected a place "
-            "for what this command writes. Choose another name."
-        )
+    require_outside_models(path)
     with as_user_errors():
         path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -42,6 +38,16 @@ def require_new_folder(path: str | Path) -> None:
     if os.path.lexists(to_path(path)):
         raise UserError(f"{str(path)!r} exists. Expected the name of a new folder.")
     require_writable(path)
+
+
+def require_outside_models(path: str | Path) -> None:
+    """Raises a `UserError` for a path that is kept for a file of a run or of an export."""
+    path = to_path(path)
+    if (owner := _owner_of(path)) is not None:
+        raise UserError(
+            f"{str(path)!r} is kept for a file of the model in {str(owner)!r}. Expected a place "
+            "for what this command writes. Choose another name."
+        )
 
 
 def _owner_of(path: Path) -> Path | None:

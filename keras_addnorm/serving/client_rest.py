@@ -20,6 +20,7 @@ from keras_addnorm.basics.text import parse_json
 from keras_addnorm.serving.errors import (
     CODES,
     LARGEST_ANSWER,
+    MOST_VALUES,
     ServingError,
     VersionStatus,
     understood,
@@ -140,6 +141,8 @@ class RestTransport:
     def _ask(self, method: str, path: str, timeout: float, body: Any = None) -> Any:
         content = None if body is None else json.dumps(body).encode("ascii")
         status, text = self._exchange(method, path, timeout, content)
+        if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+            raise ServingError("INTERNAL", f"The answer has more than {MOST_VALUES:,} values.")
         try:
             answer = parse_json(text)
         except ValueError:

@@ -64,6 +64,9 @@ class ServingError(RuntimeError):
 LARGEST_ANSWER = 256 << 20
 """So many bytes a client reads of an answer."""
 
+MOST_VALUES = 4_000_000
+"""So many values an answer of JSON has: in Python each takes many times what it has as text."""
+
 MOST_AXES = 254
 """Axes of a tensor in TensorFlow; the product of very many sizes takes minutes."""
 

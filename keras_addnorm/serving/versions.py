@@ -53,10 +53,10 @@ def choose_version(directory: str | os.PathLike[str], version: int | None) -> in
             "Choose another folder.",
             received=repr(name),
         )
-    if directory.exists() and not directory.is_dir():
+    if os.path.lexists(directory) and not directory.is_dir():
         raise NotADirectoryError(
-            f"Cannot export into '{directory}': it is a file. Pass a folder, such as "
-            "'saved_models/<name>'."
+            f"Cannot export into '{directory}': it is a file, or a link that leads nowhere. Pass a "
+            "folder, such as 'saved_models/<name>'."
         )
     if version is None:
         version = max(existing_versions(directory), default=0) + 1
@@ -66,7 +66,7 @@ def choose_version(directory: str | os.PathLike[str], version: int | None) -> in
             "one.",
             version=version,
         )
-    if (directory / str(version)).exists():
+    if os.path.lexists(directory / str(version)):
         raise _exists(directory / str(version))
     return version
 

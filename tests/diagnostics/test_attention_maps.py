@@ -185,3 +185,11 @@ def test_a_label_is_no_mathematics_and_no_control_character(label, drawn, tmp_pa
 def test_a_map_without_weights_is_refused(shape, size, tmp_path):
     with pytest.raises(ValueError, match="none of them 0"):
         plot_attention(np.zeros(shape), ["a"] * size, ["b"] * size, tmp_path / "map.png")
+
+
+@pytest.mark.parametrize("shape", [(1, 1_000), (330, 330), (30, 5, 30)])
+def test_a_picture_that_nobody_can_open_is_refused_before_it_is_drawn(shape, tmp_path):
+    queries, keys = (["a"] * size for size in shape[-2:])
+    with pytest.raises(ValueError, match=r"too large\. Expected at most 32,767 pixels a side"):
+        plot_attention(np.zeros(shape), keys, queries, tmp_path / "map.png")
+    assert not list(tmp_path.iterdir())

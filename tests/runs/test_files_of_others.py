@@ -124,6 +124,13 @@ def test_no_output_takes_the_place_of_a_file_of_a_model(tmp_path):
         require_writable(path)
 
 
+def test_no_export_is_made_inside_of_a_run(tmp_path, capsys):
+    run = RunDirectory(tmp_path / "run")
+    run.write_config(RunConfig())
+    assert main(["export", str(run.path), str(run.tokenizer)]) == 2
+    assert "is kept for a file of the model in" in capsys.readouterr().err
+
+
 def test_a_new_folder_is_not_made_behind_a_link(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(UserError, match=r"link' exists. Expected the name of a new folder"):

@@ -17,7 +17,7 @@ from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.compare import compare_in_portions, comparison_table
-from keras_addnorm.runs.evaluate import evaluate, exact_match, summary, table
+from keras_addnorm.runs.evaluate import Texts, evaluate, exact_match, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import load_run
@@ -265,6 +265,13 @@ def test_evaluation_scores_what_it_writes(run):
     assert run.directory.read_scores().keys() == {"test", "validation[:3]"}
     assert "nrefs:1|case:mixed" in summary(found)
     assert table(found, 2).count("source") == 2
+
+
+def test_a_tokenizer_that_is_missing_is_named_before_the_translation(run, monkeypatch):
+    config = run.config.replace({"evaluation.bleu_tokenizer": "ja-mecab"})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"'ja-mecab' needs a package that is not installed"):
+        Texts.read(run.directory, config, "test", ())
 
 
 def test_evaluation_with_several_references(run, corpus, tmp_path):

@@ -5,8 +5,10 @@ import functools
 import hashlib
 import http.server
 import io
+import itertools
 import stat
 import threading
+import types
 import zipfile
 
 import pytest
@@ -171,6 +173,13 @@ def test_what_is_not_the_published_file_is_refused(server, packed, tmp_path):
     refused(absent, "HTTPError", "404", "zoo make small")
     closed = dataclasses.replace(absent.file, address="http://127.0.0.1:9/small.zip")
     refused(dataclasses.replace(absent, file=closed), "cannot be read", "refused")
+
+
+def test_a_server_that_sends_drop_by_drop_is_given_up(server, packed, tmp_path, monkeypatch):
+    _, content = packed
+    clock = types.SimpleNamespace(monotonic=functools.partial(next, itertools.count(step=1000)))
+    monkeypatch.setattr("keras_addnorm.runs.zoo.download.time", clock)
+    _refused(tmp_path / "zoo", _published(server, content), "sent 0 of", "in 32 seconds")
 
 
 def test_a_model_that_is_nowhere_is_made_here(tmp_path):

@@ -354,6 +354,15 @@ def test_an_answer_without_an_end_is_given_up(monkeypatch):
         Client(scripted.url, model="m").status()
 
 
+def test_an_answer_of_very_many_values_is_not_read(monkeypatch):
+    monkeypatch.setattr("keras_addnorm.serving.client_rest.MOST_VALUES", 1000)
+    with (
+        Scripted((200, b"[" + b"[]," * 500 + b"1]")) as scripted,
+        pytest.raises(ServingError, match="INTERNAL: The answer has more than 1,000 values"),
+    ):
+        Client(scripted.url, model="m").status()
+
+
 def test_an_answer_that_comes_drop_by_drop_is_given_up():
     with Scripted() as scripted:
         handler = scripted._server.RequestHandlerClass

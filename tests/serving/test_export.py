@@ -281,9 +281,14 @@ def test_versions_count_up_and_are_never_overwritten(model, tokenizers, tmp_path
             export(wrong)
     with pytest.raises(NotADirectoryError, match="it is a file"):
         export_saved_model(model, tokenizers, tmp_path / "77")
+    (tmp_path / "78").symlink_to("nowhere")
+    with pytest.raises(NotADirectoryError, match="a link that leads nowhere"):
+        export_saved_model(model, tokenizers, tmp_path / "78")
+    with pytest.raises(FileExistsError, match="Version 78 exists already"):
+        export(78)
     assert existing_versions(tmp_path) == [1, 2, 9, 10, 11]
     versions = {"1", "2", "9", "10", "11"}
-    assert {path.name for path in tmp_path.iterdir()} == versions | others | {"77"}
+    assert {path.name for path in tmp_path.iterdir()} == versions | others | {"77", "78"}
 
 
 class SeenError(Exception):

@@ -3,6 +3,7 @@ import dataclasses
 import math
 import subprocess
 import sys
+import urllib.error
 
 import keras
 import numpy as np
@@ -153,6 +154,17 @@ def test_f3_characters_stand_in_for_a_package_that_is_missing(language, extra, m
         evaluate_translations(references, references, tokenizer=f"{extra}-mecab")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     assert bleu_tokenizers.bleu_tokenizer(language) == f"{extra}-mecab"
+
+
+def test_a_tokenizer_whose_model_cannot_be_fetched_is_named(monkeypatch, tmp_path):
+    def unreachable(*_):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    with pytest.raises(OSError, match=r"'flores200' cannot be downloaded \(.*no network"):
+        evaluate_translations(["a"], ["a"], tokenizer="flores200")
 
 
 def test_f3_a_given_tokenizer_wins_and_a_wrong_one_is_named():

@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import os
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.zoo.archive import unpack
 from keras_addnorm.runs.zoo.registry import PublishedFile, ZooModel
 
-# Seconds that a server may say nothing.
-_PATIENCE = 30
+# Seconds that a server may say nothing, and the bytes a second that it sends at least.
+_PATIENCE, _SLOWEST = 30, 10_000
 _CHUNK = 1 << 16
 
 
@@ -63,7 +64,15 @@ def get(model: ZooModel, folder: str | Path) -> Path:
 def _download(published: PublishedFile, file: IO[bytes], remedy: str) -> None:
     """Writes what was published into a file, or raises a `UserError`."""
     digest, received = hashlib.sha256(), 0
+    seconds = _PATIENCE + published.size / _SLOWEST
+    end = time.monotonic() + seconds
     for chunk in _chunks(published.address, remedy):
+        if time.monotonic() > end:
+            raise UserError(
+                f"{published.address} sent {received:,} of {published.size:,} bytes in "
+                f"{seconds:.0f} seconds. Expected all of them. Nothing was kept. Try again. "
+                f"{remedy}"
+            )
         received += len(chunk)
         if received > published.size:
             break
@@ -88,7 +97,8 @@ def _chunks(address: str, remedy: str) -> Iterator[bytes]:
     request = urllib.request.Request(address, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-            while chunk := answer.read(_CHUNK):
+            # What has come: a server may send drop by drop.
+            while chunk := answer.read1(_CHUNK):
                 yield chunk
     # Errors of the network are `OSError`s, and those of the protocol are not.
     except (OSError, http.client.HTTPException) as error:
