@@ -210,8 +210,7 @@ class Texts:
         directory.read_scores()  # Others are added to them: they are whole, or it is said now.
         sources, first = load_texts(config, split, keep_every_pair=True)
         more = [_further_references(config, split, name, first) for name in references]
-        with as_user_errors():  # Before the translation: scores come last.
-            bleu_tokenizer(config.target, config.evaluation.bleu_tokenizer, references=first)
+        require_tokenizer(config)
         return cls(split, sources, [first, *more])
 
     def scored(
@@ -236,6 +235,12 @@ class Texts:
             empty=sum(not all(pair) for pair in zip(self.sources, first, strict=True)),
             more_references=more,
         )
+
+
+def require_tokenizer(config: RunConfig) -> None:
+    """Raises a `UserError` unless BLEU's tokeniser is there: scores come after long work."""
+    with as_user_errors():
+        bleu_tokenizer(config.target, config.evaluation.bleu_tokenizer)
 
 
 def _further_references(

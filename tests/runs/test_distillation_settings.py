@@ -169,6 +169,13 @@ def test_alignments_are_looked_at_first(start, student, tmp_path, links):
     assert not student.path.exists()
 
 
+def test_a_tokenizer_that_scores_is_looked_for_first(start, student, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"'ko-mecab' needs a package that is not installed"):
+        start({"evaluation.bleu_tokenizer": "ko-mecab"})
+    assert not student.path.exists()
+
+
 @pytest.mark.parametrize("role", ["teacher", "backward"])
 def test_a_student_is_no_model_of_its_distillation(start, student, corpus, role):
     student.path.mkdir()

@@ -13,6 +13,7 @@ from keras_addnorm.data.readers import InputFile
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.distillation.settings import SETTINGS, DistillationConfig
 from keras_addnorm.runs.errors import as_user_errors, is_of_the_machine
+from keras_addnorm.runs.evaluate import require_tokenizer
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 
 
@@ -49,6 +50,7 @@ def require_usable_settings(config: RunConfig, settings: DistillationConfig) -> 
                 f"Leave it at {usual}, or learn tokens as well.",
                 **{f"training.{name}": given},
             )
+    require_tokenizer(config)
     for text in settings.monolingual:
         try:
             with as_user_errors():
