@@ -22,7 +22,7 @@ from typing import Any, Literal
 import sentencepiece
 
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, UserError
-from keras_addnorm.basics.text import meaningful_text
+from keras_addnorm.basics.text import meaningful_text, normalized
 from keras_addnorm.data.characters import (
     BRAILLE_BLANK,
     JOINERS,
@@ -248,7 +248,7 @@ class Normalizer:
             text = text.translate(self._replaced)
             self._unchanged.update(c for c in characters if self._replaced[ord(c)] == c)
         if self.rule.form is not None:
-            text = unicodedata.normalize(self.rule.form, text)
+            text = normalized(self.rule.form, text)
         if not self.rule.keeps_space_marks:
             text = text.replace(SPACE_MARK, " ")
         return " ".join(text.split()).rstrip(self.outer)
