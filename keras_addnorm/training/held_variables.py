@@ -71,6 +71,8 @@ class VariablePlace:
             return False
         if not all(is_whole(size, 0) for size in self.shape) or not is_bool(self.of_optimizer):
             return False
+        if len(self.shape) > _MOST_AXES:
+            return False
         try:
             dtype, item = np.dtype(self.dtype), file.get(self.data_set)
         except (TypeError, ValueError):
