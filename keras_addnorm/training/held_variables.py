@@ -34,6 +34,7 @@ VARIABLES_NAME = f"{TRAINING_GROUP}/variables"
 
 _TABLE = f"{VARIABLES_NAME}/places"
 _SEED = "seed_generator_state"
+_MOST_AXES = 64  # NumPy's limit; the product of very many sizes takes minutes
 
 
 @dataclass(frozen=True)

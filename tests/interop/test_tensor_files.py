@@ -244,7 +244,7 @@ def test_a_pickle_of_very_many_objects_is_refused_before_they_are_made(name, tmp
 
 
 # Tuples in one another, and such as hold another one twice: as a key, each has a hash of all parts.
-DEEP, DOUBLED = b")" + b"\x85" * 1_000_000, b")" + b"2\x86" * 64
+DEEP, DOUBLED = b")" + b"\x85" * 300_000, b")" + b"2\x86" * 64
 KEYS = {
     "deep": b"}(" + DEEP + b"K\x01u.",
     "doubled": b"}(" + DOUBLED + b"K\x01u.",
@@ -266,13 +266,10 @@ def test_a_key_of_a_pickle_that_has_no_end_is_refused(name, tmp_path):
 
 
 def test_keys_that_files_may_have(tmp_path):
-    tree = {
-        ("a", (1, 2)): {3, (4,)},
-        frozenset((5,)): [6] * 3000,
-        10**30: {1.5: None},
-        7: (8,) * 200,
-    }
+    tree = {("a", (1, 2)): (8,) * 200, 10**30: {1.5: None}, 7: [6] * 3000}
     for protocol in range(6):
+        if protocol >= 4:  # Earlier ones have no sets.
+            tree |= {frozenset((5,)): {3, (4,)}}
         deflated(tmp_path / "a.pt", pickle.dumps(tree, protocol))
         assert read_torch(tmp_path / "a.pt") == tree
 
