@@ -30,6 +30,7 @@ from keras_addnorm.data.characters import (
     is_ignorable,
     is_invisible,
 )
+from keras_addnorm.data.charsmap_size import require_few_entries
 from keras_addnorm.data.strings import describe
 from keras_addnorm.data.vocabulary import SPACE_MARK
 
@@ -132,7 +133,7 @@ class Charsmap:
     """
 
     def __init__(self, spec: Any) -> None:
-        self._spec = spec.SerializeToString()
+        self._spec, self._table = spec.SerializeToString(), spec.precompiled_charsmap
         self._normalizer = sentencepiece.SentencePieceNormalizer(
             normalizer_spec=self._spec,
             add_dummy_prefix=False,
@@ -146,7 +147,8 @@ class Charsmap:
         return normalized
 
     def entries(self) -> dict[str, str]:
-        """What each entry becomes."""
+        """What each entry becomes; a `ValueError` if there are more than any table has."""
+        require_few_entries(self._table)
         return dict(self._normalizer.decompile())
 
     def __eq__(self, other: object) -> bool:
