@@ -33,6 +33,7 @@ def require_few_entries(table: bytes) -> None:
     labels = units & 0x800000FF
 
     def next_ones(place: int) -> list[int]:
+        """Finds the units that a further byte leads to."""
         found = bases[place] ^ _BYTES
         found = found[found < len(units)]
         found = found[labels[found] == (bases[place] ^ found)]

@@ -143,6 +143,7 @@ def _files_of_split(
 def _grouped(
     files: Iterable[SideFile], key: Callable[[SideFile], Key]
 ) -> dict[Key, list[SideFile]]:
+    """The files by what a key says of each."""
     found: dict[Key, list[SideFile]] = {}
     for one in files:
         found.setdefault(key(one), []).append(one)

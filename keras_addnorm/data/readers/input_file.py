@@ -276,6 +276,7 @@ def _inside(archive: Path) -> dict[str, zipfile.ZipInfo]:
 
 @functools.lru_cache(4)
 def _directory(archive: Path, size: int, changed: int) -> dict[str, zipfile.ZipInfo]:
+    """The same, of an archive of that size that was changed at that time."""
     with zipfile.ZipFile(archive) as opened:
         return {one.filename: one for one in opened.infolist()}
 

@@ -40,6 +40,7 @@ class _Effect(NamedTuple):
 
     @classmethod
     def of(cls, operation: pickletools.OpcodeInfo) -> _Effect:
+        """Read it from the list of operations of `pickletools`."""
         names = [each.name for each in operation.stack_before]
         if "mark" in names:
             return cls(names.index("mark"), True, len(operation.stack_after))
