@@ -68,11 +68,11 @@ def require_small_keys(path: Path, content: bytes) -> None:
     for operation, value, _ in pickletools.genops(content):
         name = operation.name
         if name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            kept[int(value)] = stack[-1]
+            kept[int(value or 0)] = stack[-1]
         elif name == "MEMOIZE":
             kept[len(kept)] = stack[-1]
         elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(kept[int(value)])
+            stack.append(kept[int(value or 0)])
         elif name == "DUP":
             stack.append(stack[-1])
         elif name == "MARK":
