@@ -33,6 +33,7 @@ DIGEST_ATTRIBUTE = "keras_addnorm_digest"
 
 # A digest of everything, attributes included. Earlier ones have no mark: they are of the numbers.
 _MARK = "2:"
+_DEEPEST = 100  # groups within one another; a model's layers have a tenth of that
 _SWITCH = "--no-verify, in Python verify=False"
 
 
@@ -315,22 +316,28 @@ def open_weights(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
 
 
 def _require_own_arrays(file: h5py.File) -> None:
-    """Refuses links, and arrays that are not in the file as they are: they can have any size."""
+    """Refuses links, and arrays that are not in the file as they are: they can have any size.
+
+    Groups in one another, too: HDF5 looks for each from the outermost one on.
+    """
     import h5py
 
-    total, size, seen, groups = 0, file.id.get_filesize(), set(), [file["/"]]
+    root = h5py.h5o.get_info(file["/"].id).addr
+    total, size, seen, groups = 0, file.id.get_filesize(), {root}, [(file["/"], 0)]
     while groups:
-        group = groups.pop()
+        group, depth = groups.pop()
+        if depth > _DEEPEST:
+            raise DamagedFileError(f"it has groups within one another, more than {_DEEPEST}")
         for name in group:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise DamagedFileError(f"{name!r} in it is a link to another place")
             item = group[name]
             address = h5py.h5o.get_info(item.id).addr
             if address in seen:
-                continue
+                raise DamagedFileError(f"{name!r} in it has another name, too")
             seen.add(address)
             if isinstance(item, h5py.Group):
-                groups.append(item)
+                groups.append((item, depth + 1))
             elif isinstance(item, h5py.Dataset):
                 if item.is_virtual or item.external:
                     raise DamagedFileError(f"the numbers of {name!r} in it lie in another file")

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 _LONGEST_NAME = 100  # of what anybody meant to be a name
+# Names are compared letter by letter; a file can have any number of them.
+_MOST_UNKNOWN, _MOST_KNOWN = 3, 2000
 
 
 def did_you_mean(unknown: Iterable[Any], known: Iterable[str]) -> str:
     """Return `" Did you mean 'scheme'?"` for names that are nearly known, or `""`."""
     known = list(known)
-    names = [name for name in unknown if isinstance(name, str)]
+    names = [name for name in unknown if isinstance(name, str)][:_MOST_UNKNOWN]
     near = [match for name in names for match in near_names(name, known)[:1]]
     return f" Did you mean {' and '.join(map(repr, near))}?" if near else ""
 
@@ -24,7 +26,7 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     Upper case, hyphens, underscores and spaces make no difference, and a final "norm" is as good as
     "ln": `"PreLN"`, `"pre-ln"` and `"PreNorm"` are like `"pre_ln"`.
     """
-    known = list(known)
+    known = [other for other in known if len(other) <= _LONGEST_NAME][:_MOST_KNOWN]
     if len(name) > _LONGEST_NAME:
         return []
     if same := [other for other in known if _abbreviated(other) == _abbreviated(name)]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import os
+import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from keras_addnorm.basics.argument_checks import to_file
 
@@ -24,6 +26,7 @@ _NEARLY_ALL = 0.9
 _LAST_LETTER = chr(0x3FFFF)  # beyond the planes that have letters
 # What other codecs of Python would change.
 _PLAIN = 'msgid "\\x41\\u0041 +AGE- ~{ xn--a-ega.xn--a-ega"'
+_SHORT = 2000  # characters whose marks Python can put in order, by the square of their number
 BYTES_LOOKED_AT = 4096
 """Bytes from the start of a file that tell its encoding."""
 
@@ -208,3 +211,32 @@ def meaningful_text(text: str) -> str:
         'a house'
     """
     return encodable_text(text).replace("\0", "")
+
+
+def normalized(form: Literal["NFC", "NFKC"], text: str) -> str:
+    r"""Return the Unicode form of a text, as `unicodedata.normalize` does.
+
+    Python puts the marks behind a letter in order by comparing each with those before it: a text of
+    1 MB in which nothing else stands would take minutes. Here they are sorted before.
+
+    Args:
+        form: `"NFC"` or `"NFKC"`.
+        text: Any text.
+
+    Returns:
+        The text in that form.
+
+    Example:
+        >>> normalized("NFC", "e\u0301" + "\u0323\u0301" * 5000).count("\u0323")
+        5000
+    """
+    if len(text) <= _SHORT:
+        return unicodedata.normalize(form, text)
+    decomposed: Literal["NFD", "NFKD"] = "NFKD" if form == "NFKC" else "NFD"
+    parts = {ord(one): unicodedata.normalize(decomposed, one) for one in set(text)}
+    marks = itertools.groupby(text.translate(parts), lambda one: unicodedata.combining(one) > 0)
+    ordered = (
+        "".join(sorted(some, key=unicodedata.combining) if are_marks else some)
+        for are_marks, some in marks
+    )
+    return unicodedata.normalize(form, "".join(ordered))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -201,7 +202,8 @@ def require_added(tokens: Any, names: Iterable[str], silent: Iterable[str]) -> N
     missing = set(texts) - set(names)
     both = set(texts) & set(silent)
     if missing or both or len(set(texts)) < len(texts):
-        wrong = sorted(missing or both) or sorted({text for text in texts if texts.count(text) > 1})
+        twice = (text for text, count in Counter(texts).items() if count > 1)
+        wrong = sorted(missing or both) or sorted(twice)
         raise ArgumentError(
             "Added tokens are different names of pieces that a text may hold: none that is a "
             "control, padding, the start, the end or unknown.",

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import sentencepiece
 
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, UserError
-from keras_addnorm.basics.text import meaningful_text
+from keras_addnorm.basics.text import meaningful_text, normalized
 from keras_addnorm.data.characters import (
     BRAILLE_BLANK,
     JOINERS,
@@ -30,6 +30,7 @@ from keras_addnorm.data.characters import (
     is_ignorable,
     is_invisible,
 )
+from keras_addnorm.data.charsmap_size import require_few_entries
 from keras_addnorm.data.strings import describe
 from keras_addnorm.data.vocabulary import SPACE_MARK
 
@@ -132,7 +133,7 @@ class Charsmap:
     """
 
     def __init__(self, spec: Any) -> None:
-        self._spec = spec.SerializeToString()
+        self._spec, self._table = spec.SerializeToString(), spec.precompiled_charsmap
         self._normalizer = sentencepiece.SentencePieceNormalizer(
             normalizer_spec=self._spec,
             add_dummy_prefix=False,
@@ -146,7 +147,8 @@ class Charsmap:
         return normalized
 
     def entries(self) -> dict[str, str]:
-        """What each entry becomes."""
+        """What each entry becomes; a `ValueError` if there are more than any table has."""
+        require_few_entries(self._table)
         return dict(self._normalizer.decompile())
 
     def __eq__(self, other: object) -> bool:
@@ -248,7 +250,7 @@ class Normalizer:
             text = text.translate(self._replaced)
             self._unchanged.update(c for c in characters if self._replaced[ord(c)] == c)
         if self.rule.form is not None:
-            text = unicodedata.normalize(self.rule.form, text)
+            text = normalized(self.rule.form, text)
         if not self.rule.keeps_space_marks:
             text = text.replace(SPACE_MARK, " ")
         return " ".join(text.split()).rstrip(self.outer)

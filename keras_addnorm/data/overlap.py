@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 
+from keras_addnorm.basics.text import normalized
 from keras_addnorm.data.scripts import NO_SPACES, script_of
 
 _DIGIT, _LETTER, _WORD = re.compile(r"\d"), re.compile(r"\w"), re.compile(r"\w+")
@@ -64,6 +64,6 @@ class HeldOutTexts:
 
 def _bag(text: str) -> tuple[int, list[int]]:
     """A hash of the words of a text in any order, and those of its words."""
-    plain = _DIGIT.sub("0", unicodedata.normalize("NFKC", text).casefold())
+    plain = _DIGIT.sub("0", normalized("NFKC", text).casefold())
     words = list(map(hash, (_LETTER if script_of(plain) in NO_SPACES else _WORD).findall(plain)))
     return sum(words), words

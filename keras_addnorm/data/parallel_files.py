@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from keras_addnorm.basics.languages import tidy
 from keras_addnorm.basics.printing import printable
@@ -17,6 +18,8 @@ from keras_addnorm.data.file_names import (
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
 from keras_addnorm.data.readers.raw_pair import LongRow, RawPair
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,11 +101,12 @@ def find_parallel_files(
     known = [one for one in _known(files, where) if _side(one, source, target) is not None]
     has_train = any(one.split == "train" and not one.is_corpus for one in known)
     found: list[ParallelFiles] = []
-    for split in sorted({one.split for one in known}, key=split_order):
-        here = [one for one in known if one.split == split]
+    splits = _grouped(known, lambda one: one.split)
+    for split in sorted(splits, key=split_order):
+        here = splits[split]
         if split == "train" and not has_train:
-            for form in sorted({one.form for one in here}):
-                corpus = _both_sides(here, form, source, target, where)
+            for _, files_of_form in sorted(_grouped(here, lambda one: one.form).items()):
+                corpus = _both_sides(files_of_form, source, target, where)
                 if None not in corpus:
                     found.append(ParallelFiles(split, *corpus))  # type: ignore[arg-type]
             continue
@@ -115,8 +119,9 @@ def _files_of_split(
     files: list[SideFile], split: str, source: str, target: str, where: str
 ) -> list[ParallelFiles]:
     """The two files of a split; of several forms of names the first that has both."""
-    forms = sorted({one.form for one in files})
-    sides = {form: _both_sides(files, form, source, target, where) for form in forms}
+    of_forms = sorted(_grouped(files, lambda one: one.form).items())
+    forms = [form for form, _ in of_forms]
+    sides = {form: _both_sides(some, source, target, where) for form, some in of_forms}
     whole = [form for form in forms if None not in sides[form]]
     if not whole and forms[0][0] > 0:
         return []  # A test set of other languages, such as newstest2014.fr.
@@ -135,12 +140,21 @@ def _files_of_split(
     return [ParallelFiles(split, *sides[whole[0]])]  # type: ignore[arg-type]
 
 
+def _grouped(
+    files: Iterable[SideFile], key: Callable[[SideFile], Key]
+) -> dict[Key, list[SideFile]]:
+    """The files by what a key says of each."""
+    found: dict[Key, list[SideFile]] = {}
+    for one in files:
+        found.setdefault(key(one), []).append(one)
+    return found
+
+
 def _both_sides(
-    files: Iterable[SideFile], form: tuple[int, str], source: str, target: str, where: str
+    known: Sequence[SideFile], source: str, target: str, where: str
 ) -> tuple[InputFile | None, InputFile | None]:
     """The files of a form in both languages; a plain file is preferred to its compressed copy."""
     sides: list[InputFile | None] = [None, None]
-    known = [one for one in files if one.form == form]
     spelt = {one.language for one in known}
     for one in known:
         side = _side(one, source, target)

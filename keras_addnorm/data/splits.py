@@ -11,7 +11,8 @@ from keras_addnorm.basics.printing import listed
 from keras_addnorm.data.file_names import VALIDATION_NAMES
 
 _PART = re.compile(
-    r"(?P<name>[^\[\]+]+)(\[\s*(?P<start>-?[\d_.]+%?)?\s*:\s*(?P<end>-?[\d_.]+%?)?\s*\])?"
+    r"(?P<name>[^\[\]+]+)"
+    r"(\[\s*+(?P<start>-?[\d_.]++%?)?\s*+:\s*+(?P<end>-?[\d_.]++%?)?\s*+\])?"
 )
 
 
@@ -124,7 +125,7 @@ def intervals(split: str, sizes: Mapping[str, int], label: str = "") -> list[tup
     try:
         matches = [_part_of(part.strip()) for part in split.split("+")]
         return [_absolute(match, sizes[match["name"]]) for match in matches]
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(
             f"{split[:80]!r} is no split{label and f' of {label}'}: {error}. Splits are "
             f"{listed(sizes)}; a part of one is written like 'train[:10%]' or 'train[100:200]'."

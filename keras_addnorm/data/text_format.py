@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,6 +26,7 @@ _PIECES = ("source_prefix", "source_suffix", "target_prefix")
 # What a piece may be that names a language. None of them is made of the characters of a text.
 _TYPES_OF_LANGUAGES = ("control", "unused", "user_defined")
 _SHOWN = 5
+_MOST_NAMES = 1 << 18  # of pairs of languages; 500 languages make fewer
 _SOME_TEXTS = ("a", "A", "the", "The", "1")
 
 
@@ -466,9 +468,19 @@ def pieces_of_languages(
 
     Yields:
         For each piece that names a language, its name with every one of them.
+
+    Raises:
+        ValueError: If one that names two languages would have too many names.
     """
     for piece in pieces:
         if sides := _languages_in((piece,)):
+            if (count := math.prod(len(languages[side]) for side in sides)) > _MOST_NAMES:
+                raise ArgumentError(
+                    f"The piece {piece[:80]!r} of the text format would have too many names.",
+                    f"languages of a vocabulary that make at most {_MOST_NAMES:,}",
+                    "Choose the languages: tokenizers.with_languages(...).",
+                    received=f"{count:,}",
+                )
             for names in itertools.product(*(languages[side] for side in sides)):
                 yield _filled(piece, dict(zip(sides, names, strict=True)))
 

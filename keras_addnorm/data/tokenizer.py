@@ -11,7 +11,6 @@ import functools
 import itertools
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ import sentencepiece
 
 from keras_addnorm.basics.argument_checks import is_number, require_bool, require_int, to_path
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, UserError
+from keras_addnorm.basics.text import normalized
 from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import has_long_word, parts_of_text
@@ -366,7 +366,7 @@ class Tokenizer(BaseTokenizer):
         """
         text = utf8_text(text)
         if not text.isascii():
-            text = unicodedata.normalize("NFKC", text).replace(SPACE_MARK, " ")
+            text = normalized("NFKC", text).replace(SPACE_MARK, " ")
         return " ".join(text.split())
 
     @property

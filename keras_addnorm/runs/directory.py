@@ -32,6 +32,8 @@ _LEFTOVER = re.compile(
     r"|alignments\.txt)"
 )
 
+# Of a log: an epoch has some dozens of numbers.
+_MOST_COLUMNS = 1000
 
 # What a training writes before `config.toml`, and leaves where it is killed.
 _FIRST_FILES = {
@@ -375,9 +377,13 @@ class RunDirectory:
                 return []
         try:
             with self.log.open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file)
+                # Each row gets a value for each column.
+                if len(reader.fieldnames or ()) > _MOST_COLUMNS:
+                    raise ValueError(f"it has more than {_MOST_COLUMNS:,} columns")
                 rows = [
                     {k: _number(value) for k, value in row.items() if value not in ("", "NA", None)}
-                    for row in csv.DictReader(file)
+                    for row in reader
                 ]
             if all(is_whole(row.get("epoch"), 0) for row in rows):
                 return rows

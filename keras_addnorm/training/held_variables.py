@@ -34,6 +34,7 @@ VARIABLES_NAME = f"{TRAINING_GROUP}/variables"
 
 _TABLE = f"{VARIABLES_NAME}/places"
 _SEED = "seed_generator_state"
+_MOST_AXES = 64  # NumPy's limit; the product of very many sizes takes minutes
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class VariablePlace:
         if not all(isinstance(text, str) for text in texts):
             return False
         if not all(is_whole(size, 0) for size in self.shape) or not is_bool(self.of_optimizer):
+            return False
+        if len(self.shape) > _MOST_AXES:
             return False
         try:
             dtype, item = np.dtype(self.dtype), file.get(self.data_set)

@@ -6,6 +6,7 @@ import random
 import socket
 import sys
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import hypothesis
@@ -18,7 +19,7 @@ from keras_addnorm.basics.printing import printable_lines
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import load_translation
 from keras_addnorm.data.loading import open_translation
-from keras_addnorm.data.readers import input_file
+from keras_addnorm.data.readers import gettext_po, input_file
 from keras_addnorm.data.readers.json_values import JsonValues, NotJsonError
 from keras_addnorm.data.request import Request
 from keras_addnorm.decoding.shortlist import Lexicon
@@ -163,9 +164,10 @@ def test_a_list_of_json_is_read_in_portions_as_a_whole():
         ("[1] x", 1, "Extra data"),
         ("{}", 1, "Expecting '\\['"),
         (f"[{'[' * 10**5}", 1, "nested too deeply"),
+        (f"[1,\n{'7' * 5000}]", 2, "limit .4300 digits"),
         (f'["{"x" * 1000}"]', 1, "more than 100 characters"),
     ):
-        longest = 10**6 if "nested" in said else 100
+        longest = 100 if len(wrong) < 2000 and "limit" not in said else 10**6
         found = JsonValues([wrong[:3].encode(), wrong[3:].encode()], longest)
         with pytest.raises(NotJsonError, match=said):
             list(found)
@@ -274,3 +276,63 @@ def test_rows_that_are_no_rows():
     with pytest.raises(ValueError, match=r"ha(ve|s) no split 'x{80}'") as error:
         load_translation(rows, source="en", target="de", split="x" * 10**6)
     assert len(str(error.value)) < LONGEST_SENTENCE
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("a CDATA 'x'", "a value for all elements"),
+        (" ".join(f"a{n} CDATA #IMPLIED" for n in range(1001)), "more than 1,000 attributes"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["tmx", "xlf"])
+def test_attributes_that_each_element_would_get_are_refused(tmp_path, ending, declared, said):
+    """A half megabyte of them, and as much of elements, took minutes."""
+    content = hostile_data.ordinary(ending).decode()
+    at = content.index("<tmx" if ending == "tmx" else "<xliff")
+    path = tmp_path / f"a.{ending}"
+    path.write_text(f"{content[:at]}<!DOCTYPE x [<!ATTLIST tu {declared}>]>{content[at:]}")
+    assert said in read(path)
+    path.write_text(f"{content[:at]}<!DOCTYPE x [<!ATTLIST tu a CDATA #IMPLIED>]>{content[at:]}")
+    assert read(path) >= 1
+
+
+def test_a_long_line_of_po_takes_little_memory(tmp_path):
+    """The stack of the pattern would have 160 bytes for each character."""
+    (tmp_path / "a.po").write_text(f'msgid "a"\nmsgstr "{"b" * 2_000_000}"\n')
+    assert "1 longer than 1,000 characters" in read(tmp_path / "a.po")  # and in how much memory
+
+
+def test_the_forms_of_a_message_are_not_looked_through_at_each_line(tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr(
+        gettext_po._Message,
+        "translations",
+        property(lambda message: counted.append(1) or list(message.texts.values())[1:]),
+    )
+    forms = "".join(f'msgstr[{n}] "a"\n' for n in range(9))
+    (tmp_path / "a.po").write_text(f'msgid "a"\nmsgid_plural "b"\n{forms}' + '""\n' * 500)
+    assert read(tmp_path / "a.po") == 2
+    assert len(counted) < 50
+
+
+def test_the_directory_of_an_archive_is_read_once(tmp_path, monkeypatch):
+    """For each file in it, it would take the square of their number."""
+    counted = []
+    original = zipfile.ZipFile._RealGetContents
+    monkeypatch.setattr(
+        zipfile.ZipFile, "_RealGetContents", lambda archive: counted.append(1) or original(archive)
+    )
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(30):
+            archive.writestr(f"part{number}.tsv", f"en\tde\na{number}\tb\n")
+    found = open_translation(Request(path, "en", "de"))
+    assert len(list(found.read("train"))) == 30
+    before = found.fingerprint()
+    assert len(counted) < 5
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("part0.tsv", "en\tde\nother\tb\n")
+    again = open_translation(Request(path, "en", "de"))
+    assert list(again.read("train")) == [("other", "b")]
+    assert again.fingerprint() != before

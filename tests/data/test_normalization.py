@@ -1,15 +1,18 @@
 """What is done to characters before a text is split: by rule and by vocabulary."""
 
+import struct
 import unicodedata
 
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import largest_vocabulary
 
 from keras_addnorm.data import SubwordSampling, Tokenizer, TokenizerPair
 from keras_addnorm.data.characters import has_invisible, is_blank
-from keras_addnorm.data.normalization import BEFORE_RULES, RULES, Normalizer
+from keras_addnorm.data.normalization import BEFORE_RULES, RULES, Charsmap, Normalizer
+from keras_addnorm.data.sentencepiece_training import ModelProto
 
 F4_TEXTS = ["你好，世界！（是吗？）", "20 m² groß", "½ Liter…", "5 ™"]
 
@@ -276,3 +279,30 @@ def test_m4_sampled_pieces_keep_symbols_and_bytes_whole(kind):
     assert len(set(map(tuple, rows))) > 1
     symbols = [tokenizer.surfaces.index(symbol) for symbol in ("<2de>", "{name}")]
     assert all(row.count(symbol) == 1 for row in rows for symbol in symbols)
+
+
+def table_of_doublings(levels, filler):
+    """Each of two bytes leads to the same two: as many entries as 2 to the power of the levels."""
+    size = 256 * (levels + 2)
+    units = [filler] * size
+    units[0] = 256 << 10
+    for level in range(1, levels + 1):
+        for byte in b"ab":
+            place = 256 * level ^ byte
+            units[place] = (place ^ 256 * (level + 1)) << 10 | (level == levels) << 8 | byte
+    units[256 * (levels + 1)] = 0x80000000
+    return struct.pack(f"<I{size}I", 4 * size, *units) + b"b\0"
+
+
+def test_a_table_of_characters_without_an_end_is_not_listed():
+    """A few thousand bytes kept an export busy, and filled the memory."""
+    normalizer = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
+    spec = ModelProto().normalizer_spec
+    spec.ParseFromString(normalizer.serialized_normalizer_spec())
+    assert len(Charsmap(spec).entries()) > 200_000
+    spec.precompiled_charsmap = table_of_doublings(4, 0x80000000)
+    assert len(Charsmap(spec).entries()) == 16
+    for levels, filler in ((30, 0x80000000), (4, 0)):  # The latter lead to themselves.
+        spec.precompiled_charsmap = table_of_doublings(levels, filler)
+        with pytest.raises(ValueError, match="cannot be listed"):
+            Charsmap(spec).entries()

@@ -32,6 +32,11 @@ def test_intervals_and_names():
         ("validation", 0, 10),
     ]
     assert names_in("train[:1]+validation + train[5:]") == ("train", "validation")
+    # Of as many blanks, the square would take hours; and no split has so many pairs.
+    for wrong in (f"train[{' ' * 1_000_000}x]", f"train[:{'9' * 400}%]"):
+        with pytest.raises(ValueError, match=r"'train\[.{74}' is no split") as error:
+            intervals(wrong, {"train": 5})
+        assert len(str(error.value)) < 1000
     with pytest.raises(ValueError, match=r"'train\[:x\]' is no split"):
         intervals("train[:x]", SIZES)
 

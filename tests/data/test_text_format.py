@@ -13,6 +13,7 @@ from keras_addnorm.data import (
 )
 from keras_addnorm.data.batching import Batching
 from keras_addnorm.data.epochs import Epochs
+from keras_addnorm.data.text_format import pieces_of_languages
 
 PAIRS = [("the small dog", "zwei Hunde"), ("a cat", "der Mann"), ("old table", "eine Zeitung")]
 NLLB = TextFormat(source_prefix=("{source}",), target_prefix=("{target}",))
@@ -217,3 +218,11 @@ def test_a_piece_of_any_length_is_not_repeated(nllb):
     with pytest.raises(ValueError, match="has no piece") as error:
         nllb.with_languages(target=long)
     assert len(str(error.value)) < 2100
+
+
+def test_pieces_of_two_languages_have_not_any_number_of_names():
+    names = {side: [f"{side}{number}" for number in range(3)] for side in ("source", "target")}
+    assert len(list(pieces_of_languages(["{source}-{target}", "{source}"], names))) == 12
+    names = dict.fromkeys(names, ["x"] * 1000)
+    with pytest.raises(ValueError, match=r"'\{source\}\{target\}' of the text format.*1,000,000"):
+        list(pieces_of_languages(["{source}{target}"], names))

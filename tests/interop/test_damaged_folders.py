@@ -279,6 +279,11 @@ def test_lists_of_pieces_of_marian(tmp_path):
     (tmp_path / "vocab.json").write_text("[1]")
     with pytest.raises(ValueError, match=r"vocab\.json' is no list of pieces.*Received: \[1\]"):
         read_vocabulary(tmp_path / "vocab.json")
+    path.write_text("""'it''s': 0\n'a': 1\n"b": 2\n"\\x41": 3\n"c'": 4\n""")
+    assert read_vocabulary(path) == {"it's": 0, "a": 1, "b": 2, "A": 3, "c'": 4}
+    path.write_text("".join(f'"\\x41{n}": {n}\n' for n in range(1001)))
+    with pytest.raises(ValueError, match=r"at most 1,000 of them with escapes.*in line 1001"):
+        read_vocabulary(path)
     for content, reason in ((b'"\\q": 0\n', "is no YAML"), (NO_TEXT, "is no text in UTF-8")):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"vocab\.yml' {reason}"):

@@ -243,6 +243,51 @@ def test_a_pickle_of_very_many_objects_is_refused_before_they_are_made(name, tmp
     assert peak < 1 << 26
 
 
+# Tuples in one another, and such as hold another one twice: as a key, each has a hash of all parts.
+DEEP, DOUBLED = b")" + b"\x85" * 300_000, b")" + b"2\x86" * 64
+KEYS = {
+    "deep": b"}(" + DEEP + b"K\x01u.",
+    "doubled": b"}(" + DOUBLED + b"K\x01u.",
+    "of one item": b"}" + DOUBLED + b"K\x01s.",
+    "of a dict": b"(" + DOUBLED + b"K\x01d.",
+    "kept": DOUBLED + b"q\x07}h\x07K\x01s.",
+    "of a set": b"\x8f(" + DOUBLED + b"\x90.",
+    "frozen": b"(" + DOUBLED + b"\x91.",
+    "a number": b"}\x8b\x00\x10\x00\x00" + b"\x01" * 4096 + b"K\x01s.",
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_of_a_pickle_that_has_no_end_is_refused(name, tmp_path):
+    """The first one ended the process, the others took years."""
+    deflated(tmp_path / "a.pt", b"\x80\x04" + KEYS[name])
+    with pytest.raises(DamagedFileError, match="a key of more than 100 values"):
+        read_torch(tmp_path / "a.pt")
+
+
+def test_keys_that_files_may_have(tmp_path):
+    tree = {("a", (1, 2)): (8,) * 200, 10**30: {1.5: None}, 7: [6] * 3000}
+    for protocol in range(6):
+        if protocol >= 4:  # Earlier ones have no sets.
+            tree |= {frozenset((5,)): {3, (4,)}}
+        deflated(tmp_path / "a.pt", pickle.dumps(tree, protocol))
+        assert read_torch(tmp_path / "a.pt") == tree
+
+
+def test_a_storage_and_a_shape_without_an_end_are_named(tmp_path):
+    storage = b"X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
+    for content in (b"(" + storage + DOUBLED + b"tQ.", DOUBLED + b"Q."):
+        deflated(tmp_path / "a.pt", b"\x80\x04" + content)
+        with pytest.raises(ValueError, match=r"that is no storage of numbers|is damaged"):
+            read_torch(tmp_path / "a.pt")
+    shape = ()
+    for _ in range(64):
+        shape = shape, shape
+    with pytest.raises(DamagedFileError, match="cannot be") as error:
+        StoredTensor(tmp_path / "x", np.dtype("f4"), shape, 0)
+    assert len(str(error.value)) < 1000
+
+
 def test_a_pickle_that_holds_itself_or_one_part_many_times_is_refused(tmp_path):
     itself = {}
     itself["a"] = [itself]

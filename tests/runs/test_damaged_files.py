@@ -223,6 +223,7 @@ def test_a_lost_mean_is_not_silently_the_best_epoch(run):
     [
         ("log.csv", "epoch,val_loss\n0,three\n", RunDirectory.read_log),
         ("log.csv", "epocg,val_loss\n0,3\n", RunDirectory.read_log),
+        ("log.csv", f"epoch{',x' * 1000}\n0\n", RunDirectory.read_log),
         ("log.csv", "epoch,val_loss\n1e999,3\n", RunDirectory.read_log),
         ("log.csv", "epoch,val_loss\n-1,3\n", RunDirectory.read_log),
         ("scores.json", "{", RunDirectory.read_scores),

@@ -15,7 +15,7 @@ from keras_addnorm.data.readers.reader import Reader
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _LINE = re.compile(
-    r'''(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"'''
+    r'''(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]++|\\.)*+)"'''
 )
 _ESCAPED = re.compile(r'\\(["\\abfnrtv])')
 _CHARACTERS = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
@@ -140,7 +140,7 @@ def _messages(file: InputFile) -> Iterator[_Message]:
             continue
         match = None if text.startswith("#") else _LINE.fullmatch(text)
         keyword = match[1] if match else None
-        if message.translations and (text.startswith("#") or keyword in ("msgctxt", "msgid")):
+        if (text.startswith("#") or keyword in ("msgctxt", "msgid")) and message.translations:
             message.end()
             yield message
             message, count = _Message(), count + 1

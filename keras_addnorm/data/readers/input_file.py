@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import hashlib
 import io
@@ -113,8 +114,7 @@ class InputFile:
         """
         if self.member:
             try:
-                with zipfile.ZipFile(self.path) as archive:
-                    inside = archive.getinfo(self.member)
+                inside = _inside(self.path)[self.member]
             except zipfile.BadZipFile as error:
                 raise self._damaged(error) from error
             return f"{inside.CRC:08x}-{inside.file_size}"
@@ -153,10 +153,11 @@ class InputFile:
             raise
 
     def _opened_member(self, stack: contextlib.ExitStack) -> Any:
-        archive = stack.enter_context(zipfile.ZipFile(self.path))
-        self.require_moderate(archive.getinfo(self.member).file_size)
+        inside = _inside(self.path)[self.member]
+        archive = stack.enter_context(_OpenedBefore(self.path))
+        self.require_moderate(inside.file_size)
         try:
-            return archive.open(self.member)
+            return archive.open(inside)
         except NotImplementedError as error:
             raise self._damaged(error) from error
 
@@ -258,6 +259,26 @@ class InputFile:
             f"{self.label} cannot be decompressed ({error}). Its name says {kind}: fetch the file "
             f"again{off if self.compression else ''}."
         )
+
+
+class _OpenedBefore(zipfile.ZipFile):
+    """An archive whose directory is known: reading it for each member would take their square."""
+
+    def _RealGetContents(self) -> None:  # noqa: N802
+        """Reads nothing."""
+
+
+def _inside(archive: Path) -> dict[str, zipfile.ZipInfo]:
+    """What the directory of an archive says of each member."""
+    there = archive.stat()
+    return _directory(archive, there.st_size, there.st_mtime_ns)
+
+
+@functools.lru_cache(4)
+def _directory(archive: Path, size: int, changed: int) -> dict[str, zipfile.ZipInfo]:
+    """The same, of an archive of that size that was changed at that time."""
+    with zipfile.ZipFile(archive) as opened:
+        return {one.filename: one for one in opened.infolist()}
 
 
 def _whole_line(line: bytes) -> bytes:

@@ -86,6 +86,8 @@ class JsonValues:
                 if not (is_cut and self._read()):
                     self._place = error.pos
                     raise NotJsonError(error.msg) from error
+            except ValueError as error:  # A whole number of thousands of digits.
+                raise NotJsonError(str(error)) from error
             else:
                 # A number may go on, too: "1" as "1.5".
                 if self._text[end : end + 1] in _BEHIND_A_VALUE or not self._read():

@@ -15,6 +15,7 @@ from keras_addnorm.data.readers.input_file import LONGEST_TEXT, InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
 
 _BYTES_AT_ONCE = 1 << 16  # a portion that is to be read at once gives its pairs at once
+_MOST_DECLARED = 1000  # attributes; the DTD of XLIFF has a third of that
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*\bencoding\s*=\s*["']([\w.:-]+)["']""")
 
 
@@ -101,8 +102,24 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
             elif name[:1] not in ("%", "["):
                 raise _UnknownEntityError(name)
 
+    declared = 0
+
+    def declare_attribute(element: str, name: str, kind: str, value: str | None, _: int) -> None:
+        """Refuses what each element would get, or would be compared with."""
+        nonlocal declared
+        declared += 1
+        if value is not None:
+            raise RefusedElementError("a declaration of an attribute with a value for all elements")
+        if declared > _MOST_DECLARED:
+            raise RefusedElementError(f"declarations of more than {_MOST_DECLARED:,} attributes")
+
+    class Parser(expat.DefusedExpatParser):  # type: ignore[misc, name-defined]
+        def reset(self) -> None:
+            super().reset()
+            self._parser.AttlistDeclHandler = declare_attribute
+
     # A `<!DOCTYPE tmx SYSTEM "tmx14.dtd">` is usual; it is not followed. No entity can be declared.
-    parser = expat.create_parser(forbid_entities=True, forbid_external=False)
+    parser = Parser(forbid_entities=True, forbid_external=False)
     parser.setContentHandler(Events())
     parser.setFeature(feature_external_ges, False)
 

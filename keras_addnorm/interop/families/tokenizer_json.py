@@ -253,12 +253,12 @@ class _Reader:
         return list(self._flat(self._part(name), several))
 
     def _flat(self, step: Any, several: str) -> Iterator[Mapping[str, Any]]:
-        steps = [step]
+        steps = [step]  # The next one stands last.
         while steps:
-            first = steps.pop(0)
+            first = steps.pop()
             inner = first.get(several) if isinstance(first, Mapping) else None
             if isinstance(inner, list) and first.get("type") == "Sequence":
-                steps = [*inner, *steps]
+                steps += reversed(inner)
             elif isinstance(first, Mapping):
                 if first:
                     yield first
@@ -481,8 +481,10 @@ def _scores_of_merges(
         last = name
     known = set(merges)
     pieces = ids.keys() - added
+    # A name of a million characters has as many places to be cut at, and few that matter.
+    lengths = set(map(len, pieces))
     for name in pieces:
-        for place in range(1, len(name)):
+        for place in lengths.intersection(range(1, len(name))):
             pair = name[:place], name[place:]
             if pieces.issuperset(pair) and pair not in known:
                 return None

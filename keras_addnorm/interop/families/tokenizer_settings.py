@@ -116,6 +116,7 @@ class TokenizerSettings:
             *(self._named(CONFIG, self.config, field) for field in _LISTS),
         ]
         self.named = tuple(dict.fromkeys(name for found in listed for name in found))
+        self._named_texts = frozenset(self.named)
         self._roles = dict.fromkeys(
             text
             for file, settings in ((MAP, special), (CONFIG, self.config))
@@ -176,13 +177,13 @@ class TokenizerSettings:
                 pieces[index] = text
         added = self._added(pieces)
         self._raise()
-        silent = {ids.pad, ids.start, ids.end, ids.unknown}
-        texts = {token.text for token in added}
+        no_controls = {ids.pad, ids.start, ids.end, ids.unknown, *(token.text for token in added)}
+        known_controls = frozenset(ids.controls)
         controls = [
             name
             for name in pieces
-            if name not in texts | silent
-            and (name in ids.controls or is_filler(name) or (name not in place))
+            if name not in no_controls
+            and (name in known_controls or is_filler(name) or (name not in place))
         ]
         changed = dataclasses.replace(
             ids, pieces=tuple(pieces), controls=tuple(controls), added=added
@@ -220,7 +221,7 @@ class TokenizerSettings:
 
     def _added(self, pieces: Sequence[str]) -> tuple[AddedToken, ...]:
         """Return the tokens that a text may hold, in the order of their ids."""
-        own = [name for name in pieces if re.fullmatch(self.kind.texts, name)]
+        own = dict.fromkeys(name for name in pieces if re.fullmatch(self.kind.texts, name))
         place = {name: index for index, name in enumerate(pieces)}
         found = dict.fromkeys((*own, *self._entries, *self.named, *self._roles))
         added = []
@@ -247,7 +248,7 @@ class TokenizerSettings:
 
     def _is_special(self, entry: _Entry) -> bool:
         is_own = bool(re.fullmatch(self.kind.texts, entry.text))
-        is_listed = entry.text in self.named or entry.text in self._roles
+        is_listed = entry.text in self._named_texts or entry.text in self._roles
         return entry.flags.get("special", is_listed or is_own)
 
     def _check_settings(self, file: str, settings: Mapping[str, Any], ignored: frozenset) -> None:
@@ -384,7 +385,7 @@ class TokenizerSettings:
         if other != text:
             self._problems.append(f"{file}: {text!r} has the id {index}, which {other!r} has")
         entry.index = index
-        entry.origins = (*entry.origins, file)
+        entry.origins = tuple(dict.fromkeys((*entry.origins, file)))
         return text
 
     def _compare(self, found: Mapping[str, set[str]]) -> None:

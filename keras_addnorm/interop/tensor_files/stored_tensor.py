@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import reprlib
 from pathlib import Path
 from typing import ClassVar
 
@@ -57,8 +58,8 @@ class StoredTensor:
                 f"'{self.path}' describes a tensor that cannot be. Expected a place, a shape and "
                 f"strides of whole numbers that are not negative, at most {MOST_AXES} axes, and "
                 f"fewer bytes than there can be. Received: place {self.offset!r}, shape "
-                f"{self.shape!r:.80}, strides {self.strides!r:.80}, {self.dtype}. Copy or download "
-                "the file again."
+                f"{reprlib.repr(self.shape):.80}, strides {reprlib.repr(self.strides):.80}, "
+                f"{self.dtype}. Copy or download the file again."
             )
         if math.prod(self.shape) * self.dtype.itemsize > self.end - self.offset:
             raise DamagedFileError(

@@ -13,6 +13,7 @@ import dataclasses
 import io
 import pickle
 import pickletools
+import reprlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics.errors import shown
+from keras_addnorm.interop.tensor_files.pickle_keys import require_small_keys
 from keras_addnorm.interop.tensor_files.stored_tensor import (
     MOST_AXES,
     DamagedFileError,
@@ -200,6 +202,7 @@ def read_torch(path: Path) -> Any:
         ) from error
     try:
         _require_few_operations(path, content)
+        require_small_keys(path, content)
         tree = _RestrictedUnpickler(io.BytesIO(content), path, places).load()
         _require_tree(path, tree)
         return tree
@@ -332,10 +335,11 @@ class _RestrictedUnpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> _Storage:
         kind, storage_type, key, *_ = pid
-        if kind != "storage" or not isinstance(storage_type, _StorageType):
+        is_named = isinstance(kind, str) and kind == "storage" and isinstance(key, str)
+        if not is_named or not isinstance(storage_type, _StorageType):
             raise RefusedFileError(
                 f"'{self._path}' refers to something that is no storage of numbers. Expected "
-                f"storages only. Received: {pid!r:.80}"
+                f"storages only. Received: {reprlib.repr(pid):.80}"
             )
         return _Storage(self._path, storage_type.dtype, self._places[key])
 

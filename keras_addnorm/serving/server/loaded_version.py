@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_addnorm.basics.argument_checks import to_file
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.serving.errors import CODES, NOT_FINITE, ServingError
 
 Arrays = dict[str, np.ndarray]
@@ -217,7 +217,7 @@ class LoadedVersion:
 def _note(card: Path) -> str:
     """The note of a card; none where there is no card, or another program's."""
     try:
-        found = json.loads(to_file(card).read_bytes())
+        found = parse_json(to_file(card).read_bytes())
     except (OSError, ValueError):
         return ""
     note = found.get("note") if isinstance(found, dict) else None
