@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 from keras_addnorm import cli
 from keras_addnorm.basics.integrity import IN_EXPORTS, DamagedFileError, Manifest
@@ -281,10 +282,15 @@ def test_lists_of_pieces_of_marian(tmp_path):
         read_vocabulary(tmp_path / "vocab.json")
     path.write_text("""'it''s': 0\n'a': 1\n"b": 2\n"\\x41": 3\n"c'": 4\n""")
     assert read_vocabulary(path) == {"it's": 0, "a": 1, "b": 2, "A": 3, "c'": 4}
-    path.write_text("".join(f'"\\x41{n}": {n}\n' for n in range(1001)))
-    with pytest.raises(ValueError, match=r"at most 1,000 of them with escapes.*in line 1001"):
-        read_vocabulary(path)
-    for content, reason in ((b'"\\q": 0\n', "is no YAML"), (NO_TEXT, "is no text in UTF-8")):
+    # All that YAML can escape, as PyYAML reads it.
+    escapes = [*'0abtnvfre "/\\N_LP', "xe9", "u2581", "U0001f600"]
+    path.write_text("".join(f'"{n}\\{one}z": {n}\n' for n, one in enumerate(escapes)))
+    assert read_vocabulary(path) == yaml.safe_load(path.read_text())
+    for content, reason in (
+        *((b'"a%s": 0\n' % wrong, "is no list") for wrong in (b"\\q", b"\\", b"\\ud800", b'"')),
+        (b"'a'b': 0\n", "is no list"),
+        (NO_TEXT, "is no text in UTF-8"),
+    ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"vocab\.yml' {reason}"):
             read_vocabulary(path)
