@@ -227,7 +227,8 @@ class Normalizer:
         """
         if self._private is not None:
             text = self._private.sub(REPLACEMENT, text)
-            text = self._symbols.replace(text)
+            parts = self._symbols.split(text)
+            text = "".join(self.marks[each] if n % 2 else each for n, each in enumerate(parts))
         return text if self.charsmap is None else self.charsmap(utf8_text(text))
 
     def finished(self, text: str) -> str:

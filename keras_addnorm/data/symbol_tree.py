@@ -1,13 +1,13 @@
-"""Replaces user-defined symbols in a text: at each place the longest one.
+"""Finds symbols and added tokens in a text: at each place the longest one.
 
-The symbols are in a tree of their beginnings, so that what several begin with is compared once. A
+They are in a tree of their beginnings, so that what several begin with is compared once. A
 pattern of all of them, `a|b|...`, compares each symbol with each place of a text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -27,37 +27,36 @@ class _Branch:
 
 
 class SymbolTree:
-    """Symbols, and what stands for each.
+    """Texts that are looked for.
 
     Args:
-        replacements: What each symbol is replaced by. Symbols are not empty.
+        symbols: The texts, none of which is empty.
     """
 
-    def __init__(self, replacements: Mapping[str, str]) -> None:
-        self._replacements = replacements
+    def __init__(self, symbols: Iterable[str]) -> None:
         self._branches: dict[str, _Branch] = {}
-        for symbol in replacements:
+        for symbol in symbols:
             self._add(symbol)
         firsts = "".join(map(re.escape, self._branches))
         self._first = re.compile(f"[{firsts}]" if firsts else "(?!)")
 
-    def replace(self, text: str) -> str:
-        """Replaces the symbols in a text, from left to right.
+    def split(self, text: str) -> list[str]:
+        """Divides a text at the symbols in it, from left to right.
 
         Args:
             text: Any text.
 
         Returns:
-            The text.
+            Text, symbol, text, ..., text; some texts may be empty.
         """
         parts, end = [], 0
         for found in self._first.finditer(text):
             start = found.start()
             symbol = self._longest(text, start) if start >= end else ""
             if symbol:
-                parts += [text[end:start], self._replacements[symbol]]
+                parts += [text[end:start], symbol]
                 end = start + len(symbol)
-        return "".join([*parts, text[end:]])
+        return [*parts, text[end:]]
 
     def _longest(self, text: str, place: int) -> str:
         branches, longest = self._branches, ""

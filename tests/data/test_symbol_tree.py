@@ -14,19 +14,17 @@ LETTERS = st.text("ab]^-\n", max_size=30)
 
 @settings(deadline=None)
 @given(st.sets(st.text("ab]^-\n", min_size=1, max_size=5), max_size=12), LETTERS)
-def test_symbols_are_replaced_as_by_a_pattern_with_the_longest_first(symbols, text):
-    marks = {symbol: f"<{number}>" for number, symbol in enumerate(symbols)}
-    pattern = re.compile("|".join(map(re.escape, sorted(symbols, key=len, reverse=True))) or "(?!)")
-    expected = pattern.sub(lambda found: marks[found[0]], text)
-    assert SymbolTree(marks).replace(text) == expected
+def test_a_text_is_divided_as_by_a_pattern_with_the_longest_symbols_first(symbols, text):
+    pattern = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True))) or "(?!)"
+    assert SymbolTree(symbols).split(text) == re.split(f"({pattern})", text)
 
 
 def test_a_text_is_not_compared_with_each_symbol():
     def comparisons(symbols):
-        tree, calls = SymbolTree(dict.fromkeys(symbols, "x")), []
+        tree, calls = SymbolTree(symbols), []
         sys.setprofile(lambda frame, event, argument: calls.append(event))
         try:
-            tree.replace("abcd" * 50)
+            tree.split("abcd" * 50)
         finally:
             sys.setprofile(None)
         return len(calls)
