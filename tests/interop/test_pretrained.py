@@ -376,6 +376,14 @@ def test_settings_that_mean_nothing_pass(marian_folder, tmp_path):
     assert kind.settings(found, settings).items() >= NOTES.items()
 
 
+def test_an_error_lists_settings_at_moderate_length(marian_folder, tmp_path):
+    many = {f"{number}_": "x" * 99 for number in range(3000)}
+    folder = with_settings(marian_folder, tmp_path, **many, **{"0" * 10**5: 1, "d_model": "y" * 999})
+    with pytest.raises(ValueError, match=r"000 = 1; not known; 0_ = 'x.*--ignore 000") as error:
+        config_of(folder)
+    assert len(str(error.value)) < 2500
+
+
 def test_any_family_passes_over_what_it_is_told(marian_folder, tmp_path):
     folder = with_settings(marian_folder, tmp_path, my_idea=7)
     with pytest.raises(ValueError, match=r"my_idea = 7; not known.*--ignore my_idea"):
