@@ -378,7 +378,9 @@ def test_settings_that_mean_nothing_pass(marian_folder, tmp_path):
 
 def test_an_error_lists_settings_at_moderate_length(marian_folder, tmp_path):
     many = {f"{number}_": "x" * 99 for number in range(3000)}
-    folder = with_settings(marian_folder, tmp_path, **many, **{"0" * 10**5: 1, "d_model": "y" * 999})
+    folder = with_settings(
+        marian_folder, tmp_path, **many, **{"0" * 10**5: 1, "d_model": "y" * 999}
+    )
     with pytest.raises(ValueError, match=r"000 = 1; not known; 0_ = 'x.*--ignore 000") as error:
         config_of(folder)
     assert len(str(error.value)) < 2500
