@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from keras_addnorm.basics.resources import read_resource
 
+_MOST_NUMBERS = 1 << 17  # of one quantity
 _FORBIDDEN = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
 # The empty icon; without it browsers request one.
 _ICON = {"img-src": "data:"}
@@ -21,11 +22,31 @@ IN_BROWSER_POLICY: Mapping[str, str] = {
 }
 """What a page that translates in the browser may load: files from where it comes from itself."""
 
+T = TypeVar("T")
+
 
 def json_in_html(data: Any) -> str:
     """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
+
+
+def shown_steps(steps: Sequence[T], sublayers: int) -> list[T]:
+    """Return steps of a training that a page has room for, evenly chosen, with the last one.
+
+    Args:
+        steps: All of them, in order.
+        sublayers: How many numbers of a kind the page has of each.
+
+    Returns:
+        The steps; all of them if they are not too many.
+
+    Example:
+        >>> shown_steps([1, 2, 3, 4, 5], 50_000)
+        [1, 3, 5]
+    """
+    every = max(1, -(-len(steps) * sublayers // _MOST_NUMBERS))
+    return list(steps[::-1][::every][::-1])
 
 
 def translation_style() -> str:

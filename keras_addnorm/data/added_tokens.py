@@ -12,6 +12,7 @@ from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.data.strings import describe
+from keras_addnorm.data.symbol_tree import SymbolTree
 
 # What an added token may leave out around it: Unicode's property White_Space, for Python and RE2.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -110,8 +111,8 @@ class Cutter:
     Attributes:
         tokens: As given.
         ids: The ids of the tokens by their texts.
-        raw: A pattern, for Python and for RE2, of the tokens that are looked for in texts as they
-            are; `None` if there are none.
+        raw: A pattern for RE2 of the tokens that are looked for in texts as they are; `None` if
+            there are none.
         normalized: A pattern of the others.
 
     Raises:
@@ -134,7 +135,8 @@ class Cutter:
             _require_unchanged(later, prepare)
         self.raw = _pattern(self.ids.keys() - set(later))
         self.normalized = _pattern(later)
-        self._raw, self._normalized = map(_compiled, (self.raw, self.normalized))
+        self._raw = SymbolTree(self.ids.keys() - set(later))
+        self._normalized = SymbolTree(later)
 
     def __call__(self, text: str) -> list[Part]:
         """Divides a text.
@@ -161,11 +163,9 @@ class Cutter:
             if part.text
         ]
 
-    def _cut(self, text: str, pattern: re.Pattern[str] | None) -> list[str]:
+    def _cut(self, text: str, tree: SymbolTree) -> list[str]:
         """Text, token, text, ..., text; some texts may be empty."""
-        if pattern is None:
-            return [text]
-        pieces = pattern.split(text)
+        pieces = tree.split(text)
         for place in range(1, len(pieces), 2):
             token = self._by_text[pieces[place]]
             if token.lstrip:
@@ -232,21 +232,10 @@ def _pattern(texts: Iterable[str]) -> str | None:
     try:
         return f"({_tree(found)})" if found else None
     except RecursionError as error:
-        raise _too_many(error) from error
-
-
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if pattern is None else re.compile(pattern)
-    except (RecursionError, OverflowError, re.error) as error:
-        raise _too_many(error) from error
-
-
-def _too_many(error: Exception) -> ValueError:
-    return ValueError(
-        "The added tokens cannot be looked for: too many of them begin in the same way. Expected "
-        f"fewer, or shorter ones. Received: {type(error).__name__}, {error}."
-    )
+        raise ValueError(
+            "The added tokens cannot be looked for: too many of them begin in the same way. "
+            f"Expected fewer, or shorter ones. Received: {type(error).__name__}, {error}."
+        ) from error
 
 
 def _tree(texts: Iterable[str]) -> str:

@@ -32,6 +32,7 @@ from keras_addnorm.data.characters import (
 )
 from keras_addnorm.data.charsmap_size import require_few_entries
 from keras_addnorm.data.strings import describe
+from keras_addnorm.data.symbol_tree import SymbolTree
 from keras_addnorm.data.vocabulary import SPACE_MARK
 
 REPLACEMENT = "\ufffd"
@@ -208,7 +209,7 @@ class Normalizer:
         self._keeps_idle_joiners = rule.keeps_all_joiners or not any(map(has, JOINERS))
         self._replaced = _Replaced(self.replacement)
         self._unchanged = {" "}
-        self._marked = re.compile("|".join(map(re.escape, by_length)))
+        self._symbols = SymbolTree(self.marks)
         self._private = re.compile(f"[{''.join(self.marks.values())}]") if self.marks else None
 
     def __call__(self, text: str) -> str:
@@ -226,7 +227,8 @@ class Normalizer:
         """
         if self._private is not None:
             text = self._private.sub(REPLACEMENT, text)
-            text = self._marked.sub(lambda found: self.marks[found[0]], text)
+            parts = self._symbols.split(text)
+            text = "".join(self.marks[each] if n % 2 else each for n, each in enumerate(parts))
         return text if self.charsmap is None else self.charsmap(utf8_text(text))
 
     def finished(self, text: str) -> str:

@@ -131,7 +131,7 @@ class Report(ReportData):
         Args:
             path: Where to write it; `None` to write nothing.
             log: Rows of a `ResidualMonitor`'s log, `ResidualLog(path).read()`: then the map of
-                ratios has a slider for the training step.
+                ratios has a slider for the training step; of a long log, for some of them.
             title: Heading of the page.
 
         Returns:

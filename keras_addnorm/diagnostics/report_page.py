@@ -11,7 +11,7 @@ from typing import Any
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.printing import printable
 from keras_addnorm.basics.resources import read_resource
-from keras_addnorm.basics.web_page import json_in_html
+from keras_addnorm.basics.web_page import json_in_html, shown_steps
 from keras_addnorm.diagnostics.head_table import HEADS_CAPTION, head_rows
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
@@ -171,6 +171,7 @@ def _frames(report: ReportData, log: Sequence[ResidualRow]) -> list[dict[str, An
     for row in log:
         steps.setdefault(row.step, {})[row.sublayer] = row
     steps = steps or {None: {item.name: item for item in report.sublayers}}
+    shown = shown_steps(list(steps), len(report.sublayers))
     return [
         {
             "step": step,
@@ -182,7 +183,7 @@ def _frames(report: ReportData, log: Sequence[ResidualRow]) -> list[dict[str, An
                 for metric in _METRICS
             },
         }
-        for step, rows in steps.items()
+        for step, rows in ((step, steps[step]) for step in shown)
     ]
 
 

@@ -14,7 +14,7 @@ from keras_addnorm import schemes
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.resources import list_resources, read_resource
 from keras_addnorm.basics.text import parse_json
-from keras_addnorm.basics.web_page import json_in_html
+from keras_addnorm.basics.web_page import json_in_html, shown_steps
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
@@ -195,8 +195,8 @@ def _log(rows: Sequence[Any]) -> dict[str, Any] | None:
     """Return steps, sublayers, and for each column a row of numbers a step."""
     if not rows:
         return None
-    steps = list(dict.fromkeys(row.step for row in rows))
     sublayers = list(dict.fromkeys(row.sublayer for row in rows))
+    steps = shown_steps(list(dict.fromkeys(row.step for row in rows)), len(sublayers))
     found = {(row.step, row.sublayer): row for row in rows}
     return {
         "steps": steps,

@@ -24,6 +24,7 @@ from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.runs.translation_portions import RunTranslator, in_portions
 from keras_addnorm.training import Scores, bleu_tokenizer, evaluate_translations
+from keras_addnorm.training.scores import LONGEST_REFERENCE, too_long
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,8 @@ class Texts:
         directory.read_scores()  # Others are added to them: they are whole, or it is said now.
         sources, first = load_texts(config, split, keep_every_pair=True)
         more = [_further_references(config, split, name, first) for name in references]
+        for name, texts in zip([split, *references], [first, *more], strict=True):
+            _require_sentences(name, texts)
         require_tokenizer(config)
         return cls(split, sources, [first, *more])
 
@@ -272,6 +275,14 @@ def _further_references(
             "others: a text file with a line for each pair, or another column of a file of pairs."
         )
     return lines
+
+
+def _require_sentences(name: str, references: Sequence[str]) -> None:
+    if (place := too_long(references)) is not None:
+        raise UserError(
+            f"Reference {place + 1:,} of {name!r} has {len(references[place]):,} characters. "
+            f"Expected sentences, of at most {LONGEST_REFERENCE:,}; longer ones cannot be scored."
+        )
 
 
 def _reference(name: str, number: int, line: bytes) -> str:

@@ -65,15 +65,16 @@ class GrpcTransport:
         """Tells how the versions fare."""
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=self._spec)
         answer = _call(self._model.GetModelStatus, request, timeout)
-        return [
-            VersionStatus(
-                entry.version,
-                entry.State.Name(entry.state),
-                _CODE_NAMES.get(entry.status.error_code, "UNKNOWN"),
-                entry.status.error_message,
-            )
-            for entry in answer.model_version_status
-        ]
+        with understood():  # A state may be any number.
+            return [
+                VersionStatus(
+                    entry.version,
+                    entry.State.Name(entry.state),
+                    _CODE_NAMES.get(entry.status.error_code, "UNKNOWN"),
+                    entry.status.error_message,
+                )
+                for entry in answer.model_version_status
+            ]
 
     def close(self) -> None:
         """Ends the connection."""

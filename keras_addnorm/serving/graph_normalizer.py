@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data.characters import IDLE_JOINERS
 from keras_addnorm.data.normalization import REPLACEMENT, Normalizer
 from keras_addnorm.serving import unicode_tables as unicode
@@ -45,6 +46,7 @@ _IS_SECOND = 1 << _CLASS_BITS
 _PAIR_BITS = 32
 # Beyond all code points: the first of two neighbours, to tell them from a pair that is joined.
 _NEIGHBOUR = 1 << 21
+_MOST_SYMBOLS = 10_000
 
 
 class GraphNormalizer:
@@ -55,6 +57,13 @@ class GraphNormalizer:
     """
 
     def __init__(self, normalizer: Normalizer) -> None:
+        if len(normalizer.marks) > _MOST_SYMBOLS:
+            raise ArgumentError(
+                "In a graph each user-defined symbol is looked for by an operation of its own.",
+                f"at most {_MOST_SYMBOLS:,} symbols",
+                "Split texts in Python, with the tokenizer itself.",
+                received=f"{len(normalizer.marks):,}",
+            )
         self._marks = normalizer.marks
         self._outer = normalizer.outer
         self._unchanged = _pattern_of_unchanged_texts(normalizer)

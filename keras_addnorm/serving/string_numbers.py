@@ -11,6 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.data.long_words import LONGEST_WORD
+
 # The key of a string combines the numbers of its two parts, with this many bits for each.
 _KEY_BITS = 32
 # The number of every character that occurs in no string.
@@ -33,7 +36,15 @@ class StringNumbers:
         self.texts = ["", "?"]
 
     def add(self, text: str) -> int:
-        """Gives a string a number, if it has none, and returns it."""
+        """Gives a string a number, if it has none, and returns it; long ones are refused."""
+        if len(text) > LONGEST_WORD:
+            raise ArgumentError(
+                "A graph looks for each piece at each character of a text, with memory for the "
+                "longest one.",
+                f"pieces of at most {LONGEST_WORD:,} characters",
+                "Split texts in Python, with the tokenizer itself.",
+                received=f"one of {len(text):,}",
+            )
         if len(text) == 1:
             key = -1 - ord(text)
         else:

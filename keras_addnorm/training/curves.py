@@ -50,6 +50,8 @@ _PANELS = (
 
 _COLORS = ("#9aa5b1", "#1f5fa8")  # quiet for the training curve, strong for the one that counts
 _INK = "#333f4b"
+# What a picture has room for: of a value, and of the number of an epoch or an update.
+_LARGEST, _LAST_PLACE = 1e100, 1 << 53
 
 
 def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[str]) -> Path:
@@ -57,9 +59,9 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
 
     One panel each for loss, accuracy, perplexity and translation scores, as far as the log has
     them; the best value of each panel's main curve is marked. Epochs are counted from 1; a log with
-    a column `updates`, of a run that validates by updates, is drawn over these. Missing
-    values (`NA`, NaN, empty) leave no point. When a resumed run logged an epoch again, the later
-    line counts.
+    a column `updates`, of a run that validates by updates, is drawn over these. Missing values
+    (`NA`, NaN, empty), and those beyond 1e100 or -1e100, leave no point. When a resumed run logged
+    an epoch again, the later line counts.
 
     Args:
         csv_path: The log.
@@ -111,42 +113,58 @@ Points = list[tuple[int, float]]
 def _read(path: Path) -> tuple[str, dict[str, Points]]:
     """What a log counts in, and its columns as points (place, value) without the missing ones."""
     try:
-        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-        rows = list(reader)
-        fields: Sequence[str] = reader.fieldnames or ()
+        lines = list(filter(None, csv.reader(io.StringIO(read_text(path), newline=""))))
     except csv.Error as error:
         raise ArgumentError(
             f"{path} is not a training log: it is no CSV.", because=error
         ) from error
-    if "epoch" not in fields or not rows:
+    header, rows = (lines[0], lines[1:]) if lines else ([], [])
+    columns = {name: index for index, name in enumerate(header)}
+    if "epoch" not in columns or not rows:
         raise ArgumentError(
             f"{path} is not a training log: expected a column 'epoch' and at least one row, as "
             "keras.callbacks.CSVLogger writes.",
-            received=f"columns {list(fields)} and {len(rows)} rows",
+            received=f"columns {header} and {len(rows)} rows",
         )
-    counts_updates = "updates" in fields
+    counts_updates = "updates" in columns
     try:
         by_place = {
-            int(float(row["updates"])) if counts_updates else int(float(row["epoch"])) + 1: row
+            _place(_cell(row, columns["updates"]))
+            if counts_updates
+            else _place(_cell(row, columns["epoch"])) + 1: row
             for row in rows
         }
-    except (ValueError, TypeError, OverflowError) as error:
+    except ValueError as error:
         raise ArgumentError(
             f"{path} is not a training log: a row has no number of its epoch or update.",
             because=error,
         ) from error
+    ordered = sorted(by_place.items())
+    drawn = {name for panel in _PANELS for name, _ in panel.columns}
+    # Not each column of each row: a header may have more of them than all rows have values.
     return "update" if counts_updates else "epoch", {
         name: [
             (place, value)
-            for place, row in sorted(by_place.items())
-            if math.isfinite(value := _number(row[name]))
+            for place, row in (ordered if name in drawn else ())
+            if abs(value := _number(_cell(row, index))) <= _LARGEST
         ]
-        for name in fields
+        for name, index in columns.items()
         if name not in ("epoch", "updates")
     }
 
 
-def _number(text: str | None) -> float:
+def _cell(row: Sequence[str], index: int) -> str:
+    return row[index] if index < len(row) else ""
+
+
+def _place(text: str) -> int:
+    number = float(text)
+    if abs(number) > _LAST_PLACE:
+        raise ValueError(f"{number:g} is beyond {_LAST_PLACE:,}")
+    return int(number)
+
+
+def _number(text: str) -> float:
     try:
         return float(text or "nan")
     except ValueError:  # CSVLogger writes NA where an epoch has no value.

@@ -8,6 +8,8 @@ from keras_addnorm.basics.argument_checks import require_bool
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 
+LONGEST_REFERENCE = 100_000  # Characters; for each, sacreBLEU takes half a kilobyte.
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -154,10 +156,27 @@ def sentence_scorer(
 def reference_sets(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
     """One list of references, or several, each of as many texts."""
     if not isinstance(references, list | tuple) or not references:
-        return [checked_texts(references, "references")]  # type: ignore[arg-type]
+        return [checked_references(references)]  # type: ignore[arg-type]
     if all(isinstance(each, list | tuple) for each in references):
-        return [checked_texts(each, "references") for each in references]  # type: ignore[arg-type]
-    return [checked_texts(references, "references")]  # type: ignore[arg-type]
+        return [checked_references(each) for each in references]  # type: ignore[arg-type]
+    return [checked_references(references)]  # type: ignore[arg-type]
+
+
+def checked_references(references: Sequence[str]) -> list[str]:
+    """The references as a list, or what is wrong with them: one may be too long to be scored."""
+    texts = checked_texts(references, "references")
+    if (index := too_long(texts)) is not None:
+        raise ArgumentError(
+            "A reference is too long to be scored.",
+            f"sentences, of at most {LONGEST_REFERENCE:,} characters",
+            received=f"{len(texts[index]):,} characters at index {index}",
+        )
+    return texts
+
+
+def too_long(texts: Sequence[str]) -> int | None:
+    """The place of the first text that is longer than any reference, if there is one."""
+    return next((place for place, text in enumerate(texts) if len(text) > LONGEST_REFERENCE), None)
 
 
 def checked_texts(texts: Sequence[str], name: str) -> list[str]:

@@ -8,7 +8,12 @@ import keras
 from keras_addnorm.basics.argument_checks import is_whole, require_bool
 from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
-from keras_addnorm.training.scores import Scores, checked_texts, evaluate_translations
+from keras_addnorm.training.scores import (
+    Scores,
+    checked_references,
+    checked_texts,
+    evaluate_translations,
+)
 
 
 class TranslationScore(keras.callbacks.Callback):
@@ -68,7 +73,7 @@ class TranslationScore(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.sources = checked_texts(sources, "sources")
-        self.references = checked_texts(references, "references")
+        self.references = checked_references(references)
         if len(self.sources) != len(self.references):
             raise ArgumentError(
                 "Each source needs one reference.",

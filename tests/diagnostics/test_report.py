@@ -132,6 +132,13 @@ def test_a_log_makes_frames(report):
     assert ratios == [None] + 6 * [5.0]
 
 
+def test_of_a_long_log_a_page_has_some_steps_and_the_last_one(report):
+    name = report.sublayers[0].name
+    rows = [ResidualRow(step, name, 1.0, 2.0, 3.0, 0.5, 0.5, 0.125) for step in range(2**15)]
+    frames = _data(report.to_html(log=rows))["frames"]
+    assert [frame["step"] for frame in frames] == list(range(1, 2**15, 2))
+
+
 @pytest.mark.parametrize("decoder, scale", [(0.5, "linear"), (1e-4, "log")])
 def test_stacks_share_one_kind_of_axis(report, decoder, scale):
     norms = {"encoder": 1.0, "decoder": decoder}

@@ -107,6 +107,14 @@ def test_equal_tokenizers_stand_there_once(run):
     assert first["validation_loss"] == 0.75
 
 
+def test_of_a_long_log_there_are_some_steps_and_the_last_one():
+    """As many numbers as the file has rows, if each is about a sublayer of its own."""
+    values = 1.0, 0.5, 2.0, 0.5, 0.9, 0.1
+    log = page_file._log([ResidualRow(n, f"decoder/{n}", *values) for n in range(1000)])
+    assert log["steps"] == list(range(7, 1000, 8))
+    assert [len(row) for row in log["values"]["residual_rms"]] == [1000] * 125
+
+
 def test_the_log_is_by_step_and_has_gaps_where_numbers_are_not_finite(run):
     (model,) = data_of(page([run], [], title="t"))["models"]
     log = model["log"]

@@ -13,6 +13,7 @@ import torch
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, MinLength, Prefix
 from keras_addnorm.interop import GenerationSettings, families, load_pretrained, save_pretrained
+from keras_addnorm.interop.families.bart_like import PositionTable
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
 
@@ -374,6 +375,26 @@ def test_settings_that_mean_nothing_pass(marian_folder, tmp_path):
     assert found == before
     settings = json.loads((folder / "config.json").read_text())
     assert kind.settings(found, settings).items() >= NOTES.items()
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (1, 6), (0, 6), (3, 5), (5,)])
+def test_a_table_of_positions_may_have_any_shape(shape):
+    """What has not the width of the model is no copy of its positions, and said so."""
+    positions = {"name": "sinusoidal", "layout": "halves", "offset": 2}
+    config = Seq2SeqConfig(11, 11, 1, 1, 6, num_heads=2, intermediate_dim=5, positions=positions)
+    found = PositionTable(config)(shape)
+    assert (found.shape == shape) == (6 in shape)
+    assert not np.any(found[1:2])  # The row of padding.
+
+
+def test_an_error_lists_settings_at_moderate_length(marian_folder, tmp_path):
+    many = {f"{number}_": "x" * 99 for number in range(3000)}
+    folder = with_settings(
+        marian_folder, tmp_path, **many, **{"0" * 10**5: 1, "d_model": "y" * 999}
+    )
+    with pytest.raises(ValueError, match=r"000 = 1; not known; 0_ = 'x.*--ignore 000") as error:
+        config_of(folder)
+    assert len(str(error.value)) < 2500
 
 
 def test_any_family_passes_over_what_it_is_told(marian_folder, tmp_path):

@@ -303,6 +303,7 @@ def test_evaluation_with_several_references(run, corpus, tmp_path):
     for content, message in (
         (b"one\n\xff\nthree\n", r"^Line 2 of '.*other.txt' is no text in UTF-8: .* 0xff"),
         (b"one\n" + b"x" * (LONGEST_TEXT + 1), r"^Line 2 of '.*other.txt' has more than 4,194,304"),
+        (b"one\n" + b"x" * 100_001 + b"\nc\n", r"^Reference 2 of '.*other.txt' has 100,001 char"),
     ):
         other.write_bytes(content)
         with pytest.raises(UserError, match=message):

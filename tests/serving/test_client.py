@@ -523,3 +523,24 @@ def test_an_official_stub_server_is_understood_too():
     with Client(f"127.0.0.1:{port}", model="m") as client:
         assert client.translate(["a", "b"]) == [("a", 1.0), ("b", 1.0)]
     server.stop(None).wait()
+
+
+def test_a_state_that_has_no_name_is_refused():
+    from tensorflow_serving.apis import get_model_status_pb2, model_service_pb2_grpc
+
+    class Servicer(model_service_pb2_grpc.ModelServiceServicer):
+        def GetModelStatus(self, request, context):
+            answer = get_model_status_pb2.GetModelStatusResponse()
+            answer.model_version_status.add(version=1, state=77)
+            return answer
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(Servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with (
+        Client(f"127.0.0.1:{port}", model="m", retries=0) as client,
+        pytest.raises(ServingError, match="not that of a server of translation models"),
+    ):
+        client.status()
+    server.stop(None).wait()

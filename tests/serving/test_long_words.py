@@ -10,9 +10,12 @@ from long_texts import long_texts
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.long_words import LONGEST_WORD, has_long_word, parts_of_text, parts_of_word
+from keras_addnorm.data.normalization import RULES, Normalizer
 from keras_addnorm.serving import graph_tokenizer
+from keras_addnorm.serving.graph_normalizer import GraphNormalizer
 from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
 from keras_addnorm.serving.ragged_characters import to_characters
+from keras_addnorm.serving.string_numbers import StringNumbers
 
 TEXTS = long_texts()
 
@@ -80,6 +83,15 @@ def test_a_search_has_no_more_steps_than_a_part_has_characters():
     found = graph_tokenizer._segments(tf.where(matches > 0, [[2, 1]], 1))
     assert np.bincount(found).tolist() == [1001, *[LONGEST_WORD] * 5, 1003]
     assert int(cuts[-1]) == 6
+
+
+def test_a_graph_refuses_pieces_and_symbols_that_it_would_look_for_at_any_cost():
+    with pytest.raises(ValueError, match=r"at most 1,000 characters\. Received: one of 1,001"):
+        StringNumbers().add("a" * (LONGEST_WORD + 1))
+    symbols = [f"<{number:05}>" for number in range(10_001)]
+    normalizer = Normalizer(RULES["none"], "".__contains__, symbols)
+    with pytest.raises(ValueError, match=r"at most 10,000 symbols\. Received: 10,001"):
+        GraphNormalizer(normalizer)
 
 
 def test_parts():

@@ -1,4 +1,5 @@
 import sys
+import tracemalloc
 
 import keras
 import matplotlib.image
@@ -106,6 +107,20 @@ def test_no_global_figure_is_left(tmp_path):
     assert pyplot is None or pyplot.get_fignums() == []
 
 
+def test_a_log_with_many_columns_and_short_rows_is_read_as_it_is(tmp_path, drawn):
+    """A row has the values that stand in it, not one for each of thousands of columns."""
+    columns = ",".join(f"x{number}" for number in range(2000))
+    text = f"epoch,loss,{columns},val_loss\n" + "".join(f"{n},{n}\n" for n in range(2000))
+    (tmp_path / "log.csv").write_text(text)
+    tracemalloc.start()
+    try:
+        plot_curves(tmp_path / "log.csv", tmp_path / "curves.png")
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert len(curves(drawn[0].axes[0])["training"]) == 2000
+
+
 def test_bad_logs_are_named(tmp_path):
     with pytest.raises(FileNotFoundError):
         plot_curves(tmp_path / "none.csv", tmp_path / "curves.png")
@@ -114,9 +129,10 @@ def test_bad_logs_are_named(tmp_path):
             plot(tmp_path, text)
     with pytest.raises(ValueError, match=r"nothing to draw. Expected .* Received: speed"):
         plot(tmp_path, "epoch,speed\n0,1\n")
-    with pytest.raises(ValueError, match="nothing to draw"):
-        plot(tmp_path, "epoch,loss\n0,NA\n")
-    for epoch in ("x", "", "1e999", "nan"):
+    for value in ("NA", "1e101", "-1e101", "inf"):
+        with pytest.raises(ValueError, match="nothing to draw"):
+            plot(tmp_path, f"epoch,loss\n0,{value}\n")
+    for epoch in ("x", "", "1e999", "nan", "1e18"):
         with pytest.raises(ValueError, match=r"log\.csv is not a .*: a row has no number"):
             plot(tmp_path, f"epoch,loss\n{epoch},1\n")
     with pytest.raises(ValueError, match=r"log\.csv is not a training log: it is no CSV"):

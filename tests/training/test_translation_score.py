@@ -203,6 +203,8 @@ BAD = {
     "none": (([], []), ValueError, "hypotheses must hold at least one sentence"),
     "a string": (("abc", ["abc"]), ValueError, "must be a list of strings"),
     "bytes": (([b"a"], ["a"]), TypeError, "at index 0.*Decode bytes"),
+    "a book": ((["a"], ["a" * 100_001]), ValueError, "100,001 characters at index 0"),
+    "a second book": ((["a"], [["a"], ["a" * 100_001]]), ValueError, "too long to be scored"),
     "references": ((["a"], [None]), TypeError, "references must be strings. Received: None"),
 }
 
@@ -328,6 +330,11 @@ def echo(model, texts):
 BAD_CALLBACKS = {
     "unequal": (lambda: TranslationScore(["a"], ["a", "b"], echo), ValueError, "1 sources and 2"),
     "empty": (lambda: TranslationScore([], [], echo), ValueError, "sources must hold at least one"),
+    "a book": (
+        lambda: TranslationScore(["a"], ["b" * 100_001], echo),
+        ValueError,
+        "too long to be",
+    ),
     "never": (lambda: TranslationScore(["a"], ["b"], echo, every=0), ValueError, "every must be"),
     "a half": (
         lambda: TranslationScore(["a"], ["b"], echo, every=0.5),

@@ -58,8 +58,9 @@
       value === null ? null : metric.is_log ? (value > 0 ? Math.log10(value) : null) : value;
     const every = data.frames.flatMap((item) => item.values[metric.key].map(shown));
     const finite = every.filter((value) => value !== null);
-    const low = Math.min(...finite);
-    const high = Math.max(...finite);
+    // Of a long log they are more than a function takes arguments.
+    const low = finite.reduce((a, b) => Math.min(a, b), Infinity);
+    const high = finite.reduce((a, b) => Math.max(a, b), -Infinity);
     const bar = { thickness: 10, outlinewidth: 0 };
     if (metric.is_log) {
       bar.tickvals = ticks(low, high);

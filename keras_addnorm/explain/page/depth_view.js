@@ -248,7 +248,7 @@ function describeLine(model, values, key) {
     name: model.name,
     first: short(found[0]),
     last: short(found[found.length - 1]),
-    largest: short(Math.max(...found)),
+    largest: short(maximumOf(found, -Infinity)),
   });
 }
 
@@ -257,7 +257,7 @@ const MOST_POWERS = 5;
 // Linear, or logarithmic where the numbers span more than a power of ten and a half.
 function scaleOf(values, key, mostPowers = MOST_POWERS) {
   const positive = values.filter((value) => value > 0);
-  const [low, high] = [Math.min(...positive), Math.max(...positive)];
+  const [low, high] = [minimumOf(positive, Infinity), maximumOf(positive, -Infinity)];
   if (key !== "cosine" && positive.length && high / low > 30) {
     const to = Math.ceil(Math.log10(high));
     // What is smaller lies on the ground: a gradient that has vanished would flatten all others.
@@ -271,8 +271,8 @@ function scaleOf(values, key, mostPowers = MOST_POWERS) {
       ticks: Array.from({ length: Math.floor((to - from) / every) + 1 }, (_, i) => Number(`1e${from + i * every}`)),
     };
   }
-  const bottom = Math.min(0, ...values);
-  const top = key === "cosine" ? 1 : Math.max(1e-9, ...values);
+  const bottom = minimumOf(values, 0);
+  const top = key === "cosine" ? 1 : maximumOf(values, 1e-9);
   const step = niceStep((top - bottom) / 4);
   const first = Math.floor(bottom / step);
   const count = Math.ceil(top / step) - first;
@@ -282,6 +282,15 @@ function scaleOf(values, key, mostPowers = MOST_POWERS) {
     holds: Number.isFinite,
     ticks: Array.from({ length: count + 1 }, (_, i) => Number(((first + i) * step).toPrecision(6))),
   };
+}
+
+// Of a long log there are more numbers than a function takes arguments.
+function minimumOf(values, first) {
+  return values.reduce((a, b) => Math.min(a, b), first);
+}
+
+function maximumOf(values, first) {
+  return values.reduce((a, b) => Math.max(a, b), first);
 }
 
 function niceStep(rough) {

@@ -153,7 +153,7 @@ class PositionTable:
     config: Seq2SeqConfig
 
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return as many rows as a file has."""
+        """Return as many rows as a file has; of another shape if it has none of our width."""
         chosen = self.config.positions
         fields = dict(chosen) if isinstance(chosen, dict) else {}
         offset = fields.pop("offset", 0)
@@ -163,10 +163,10 @@ class PositionTable:
         )
         count = math.prod(shape) // self.config.hidden_dim
         table = np.array(ops.convert_to_numpy(layer(np.arange(count, dtype="int32"))))
-        if offset:
+        if 0 < offset <= count:
             # The row of padding, which is one before that of the first position.
             table[offset - 1] = 0
-        return table.reshape(shape)
+        return table.reshape(shape) if table.size == math.prod(shape) else table
 
 
 def layers(config: Seq2SeqConfig) -> Iterator[tuple[str, int]]:

@@ -149,7 +149,7 @@ class ConfigFile:
             )
         known = read.union(self.ignored, ignored)
         unknown = [name for name in sorted(settings) if name not in known]
-        problems = [f"{name} = {settings[name]!r:.60}; not known" for name in unknown]
+        problems = [f"{name:.60} = {settings[name]!r:.60}; not known" for name in unknown]
         ours: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for field in self.fields:
@@ -162,14 +162,14 @@ class ConfigFile:
             for name in field.ours:
                 if name in ours and ours[name] != value:
                     problems.append(
-                        f"{field.name} = {theirs!r}; expected the same as {origins[name]}"
+                        f"{field.name} = {theirs!r:.60}; expected the same as {origins[name]}"
                     )
-                ours[name], origins[name] = value, f"{field.name} = {theirs!r}"
+                ours[name], origins[name] = value, f"{field.name} = {theirs!r:.60}"
         if problems:
             raise ValueError(
                 f"This {self.family} model has settings that our layers do not compute, or that "
-                f"are not known here: {'; '.join(problems)}."
-                + (_PASSED_OVER.format(unknown[0]) if unknown else "")
+                f"are not known here: {'; '.join(problems):.2000}."
+                + (_PASSED_OVER.format(unknown[0][:60]) if unknown else "")
             )
         return Seq2SeqConfig.from_dict(_nested({**self.constants, **ours}))
 
