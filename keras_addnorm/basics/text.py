@@ -227,8 +227,8 @@ def normalized(form: Literal["NFC", "NFKC"], text: str) -> str:
         The text in that form.
 
     Example:
-        >>> normalized("NFC", "e\u0301" + "\u0323\u0301" * 5000).count("\u0323")
-        5000
+        >>> normalized("NFKC", "\ufb01ne") == "fine", normalized("NFC", "e\u0301") == "\xe9"
+        (True, True)
     """
     if len(text) <= _SHORT:
         return unicodedata.normalize(form, text)
