@@ -106,9 +106,8 @@ class Study:
         self.wants_translations = wants_translations
 
     def with_plan(self, plan: Plan | DecoderPlan) -> Study:
-        """The same with other trials."""
-        known = self.scale, self.records, self.data, self.folder, self.is_timed
-        return Study(plan, *known, self.wants_translations)
+        """The same with other trials, none of which is done again."""
+        return Study(plan, self.scale, self.records, self.data, self.folder, self.is_timed)
 
     def find(self, trial: Trial) -> Outcome | None:
         """What is on record of a trial."""
@@ -156,11 +155,11 @@ class Study:
     def missing(self) -> list[Trial]:
         """The trials that can be done now, in the order of the plan."""
         trials = [trial for _, stage in self.plan.stages(self.find) for trial in stage]
+        again = self._without_translations()
         return [
             trial
             for trial in dict.fromkeys(trials)
-            if trial.corpus in self.data
-            and (self.find(trial) is None or trial in self._without_translations())
+            if trial.corpus in self.data and (self.find(trial) is None or trial in again)
         ]
 
     def _without_translations(self) -> set[Trial]:
