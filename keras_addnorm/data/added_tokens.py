@@ -133,10 +133,9 @@ class Cutter:
         later = [token.text for token in tokens if token.normalized and has_table]
         if prepare is not None:
             _require_unchanged(later, prepare)
-        self.raw = _pattern(self.ids.keys() - set(later))
-        self.normalized = _pattern(later)
-        self._raw = SymbolTree(self.ids.keys() - set(later))
-        self._normalized = SymbolTree(later)
+        others = self.ids.keys() - set(later)
+        self.raw, self.normalized = _pattern(others), _pattern(later)
+        self._raw, self._normalized = SymbolTree(others), SymbolTree(later)
 
     def __call__(self, text: str) -> list[Part]:
         """Divides a text.

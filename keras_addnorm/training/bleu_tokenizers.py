@@ -214,8 +214,9 @@ def _is_installed(tokenizer: str) -> bool:
     return all(importlib.util.find_spec(package) for package in packages)
 
 
+@functools.cache
 def _require_download(tokenizer: str) -> None:
-    """Have sacreBLEU fetch the model of a tokeniser, if it has one."""
+    """Have sacreBLEU fetch the model of a tokeniser, if it has one; once, as it loads it, too."""
     if tokenizer not in _DOWNLOADED:
         return
     from sacrebleu.metrics.bleu import BLEU

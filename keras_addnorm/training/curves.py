@@ -126,14 +126,10 @@ def _read(path: Path) -> tuple[str, dict[str, Points]]:
             "keras.callbacks.CSVLogger writes.",
             received=f"columns {header} and {len(rows)} rows",
         )
-    counts_updates = "updates" in columns
+    has_updates = "updates" in columns
+    counted, unit, first = ("updates", "update", 0) if has_updates else ("epoch", "epoch", 1)
     try:
-        by_place = {
-            _place(_cell(row, columns["updates"]))
-            if counts_updates
-            else _place(_cell(row, columns["epoch"])) + 1: row
-            for row in rows
-        }
+        by_place = {_place(_cell(row, columns[counted])) + first: row for row in rows}
     except ValueError as error:
         raise ArgumentError(
             f"{path} is not a training log: a row has no number of its epoch or update.",
@@ -142,7 +138,7 @@ def _read(path: Path) -> tuple[str, dict[str, Points]]:
     ordered = sorted(by_place.items())
     drawn = {name for panel in _PANELS for name, _ in panel.columns}
     # Not each column of each row: a header may have more of them than all rows have values.
-    return "update" if counts_updates else "epoch", {
+    return unit, {
         name: [
             (place, value)
             for place, row in (ordered if name in drawn else ())

@@ -115,8 +115,7 @@ class TokenizerSettings:
             *(self._named(MAP, special, field) for field in _LISTS),
             *(self._named(CONFIG, self.config, field) for field in _LISTS),
         ]
-        self.named = tuple(dict.fromkeys(name for found in listed for name in found))
-        self._named_texts = frozenset(self.named)
+        self.named = dict.fromkeys(name for found in listed for name in found)
         self._roles = dict.fromkeys(
             text
             for file, settings in ((MAP, special), (CONFIG, self.config))
@@ -248,7 +247,7 @@ class TokenizerSettings:
 
     def _is_special(self, entry: _Entry) -> bool:
         is_own = bool(re.fullmatch(self.kind.texts, entry.text))
-        is_listed = entry.text in self._named_texts or entry.text in self._roles
+        is_listed = entry.text in self.named or entry.text in self._roles
         return entry.flags.get("special", is_listed or is_own)
 
     def _check_settings(self, file: str, settings: Mapping[str, Any], ignored: frozenset) -> None:
