@@ -885,7 +885,7 @@ def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
     assert (status, out) == (0, f"{tmp_path / 'ct2'}\n")
     assert (tmp_path / "ct2" / "model.bin").is_file()
     status, _, err = _main(capsys, "export", "--run-dir", run, tmp_path / "ct2", *_CTRANSLATE2)
-    assert (status, "it exists" in err) == (2, True)
+    assert (status, "exists. Expected the name of a new folder" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from keras_addnorm.runs.commands.run_options import (
     load,
 )
 from keras_addnorm.runs.export import FORMATS, Format
-from keras_addnorm.runs.outputs import require_outside_models
+from keras_addnorm.runs.outputs import require_new_folder, require_outside_models
 from keras_addnorm.runs.setting_flags import given, some_path, whole_number
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
 from keras_addnorm.runs.terminal import StatusLine, show
@@ -99,8 +99,10 @@ def _check(options: argparse.Namespace) -> RunConfig:
             f"{' or '.join(flags[key] for key in taken) or 'neither a version nor a setting'}. "
             "Give the search to the runtime when you translate."
         )
-    # A folder of versions, or a folder that is made.
-    require_outside_models(options.directory / "1")
+    if "version" in chosen.arguments:  # A folder of versions, which may exist.
+        require_outside_models(options.directory / "1")
+    else:
+        require_new_folder(options.directory)
     return config
 
 
