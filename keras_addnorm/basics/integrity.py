@@ -33,6 +33,9 @@ DIGEST_ATTRIBUTE = "keras_addnorm_digest"
 
 # A digest of everything, attributes included. Earlier ones have no mark: they are of the numbers.
 _MARK = "2:"
+MOST_AXES = 64
+"""Of an array in a file, NumPy's limit: the product of very many sizes takes minutes."""
+
 _DEEPEST = 100  # groups within one another; a model's layers have a tenth of that
 _SWITCH = "--no-verify, in Python verify=False"
 

@@ -117,12 +117,15 @@ def _without_end_punctuation(source: str, target: str) -> tuple[str, str]:
 def _with_typos(text: str, chance: random.Random) -> str:
     words = list(_WORD.finditer(text))
     count = min(len(words), 1 + len(words) // _WORDS_FOR_A_TYPO)
+    parts: list[str] = []  # from the last one
+    end = len(text)
     for word in sorted(chance.sample(words, count), key=lambda one: -one.start()):
         place = word.start() + chance.randrange(len(word[0]) - 1)
         first, second = text[place], text[place + 1]
         wrong = chance.choice((second + first, second, first + first + second))
-        text = text[:place] + wrong + text[place + 2 :]
-    return text
+        parts += [text[place + 2 : end], wrong]
+        end = place
+    return "".join([text[:end], *reversed(parts)])
 
 
 def _noise_line(chance: random.Random) -> str:

@@ -192,10 +192,20 @@ def _package_of(engine: Any) -> dict[str, str]:
     }
     if not package["version"].startswith(_SERIES):
         raise refusal(f"This is version {package['version']!r} of the engine.")
-    for name in (*_SCRIPTS, _PROGRAM):
-        if not has_file(folder / "worker" / name):
-            raise refusal(f"The engine lacks its file worker/{name}.")
+    files = [folder / "worker" / name for name in (*_SCRIPTS, _PROGRAM)]
+    for path in files:
+        if not has_file(path):
+            raise refusal(f"The engine lacks its file worker/{path.name}.")
+    # What is copied is published with the page.
+    for path in (*files, *_licences(folder)):
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise refusal(f"The engine's file {path.name!r} is a link to a place outside of it.")
     return package
+
+
+def _licences(folder: Path) -> list[Path]:
+    found = (path for pattern in _LICENCES for path in folder.glob(pattern))
+    return [path for path in found if has_file(path)]
 
 
 def _copy_engine(source: Path, folder: Path, package: Mapping[str, str]) -> None:
@@ -203,9 +213,8 @@ def _copy_engine(source: Path, folder: Path, package: Mapping[str, str]) -> None
     folder.mkdir()
     for name in (*_SCRIPTS, _PROGRAM):
         shutil.copyfile(source / "worker" / name, folder / name)
-    for path in (path for pattern in _LICENCES for path in source.glob(pattern)):
-        if has_file(path):
-            shutil.copyfile(path, folder / path.name)
+    for path in _licences(source):
+        shutil.copyfile(path, folder / path.name)
     notice = _NOTICE.format(
         name=package["name"],
         version=package["version"],

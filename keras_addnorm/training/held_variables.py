@@ -25,7 +25,7 @@ import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_bool, is_whole
 from keras_addnorm.basics.atomic import require_space
-from keras_addnorm.basics.integrity import TRAINING_GROUP
+from keras_addnorm.basics.integrity import MOST_AXES, TRAINING_GROUP
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.distribution import whole_values
 
@@ -34,7 +34,6 @@ VARIABLES_NAME = f"{TRAINING_GROUP}/variables"
 
 _TABLE = f"{VARIABLES_NAME}/places"
 _SEED = "seed_generator_state"
-_MOST_AXES = 64  # NumPy's limit; the product of very many sizes takes minutes
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class VariablePlace:
             return False
         if not all(is_whole(size, 0) for size in self.shape) or not is_bool(self.of_optimizer):
             return False
-        if len(self.shape) > _MOST_AXES:
+        if len(self.shape) > MOST_AXES:
             return False
         try:
             dtype, item = np.dtype(self.dtype), file.get(self.data_set)

@@ -51,6 +51,14 @@ def test_a_typo_is_in_the_source_alone_and_in_one_long_word():
     assert only(typos=1.0)(0, "Is it so?", "Ist es so?") == [("Is it so?", "Ist es so?")]
 
 
+def test_a_long_text_has_a_typo_in_every_tenth_word_and_is_else_the_same():
+    words = [f"word{letter}of{letter}" for letter in "abcdefghij" * 30]
+    ((source, _),) = only(typos=1.0)(0, "  ".join(words), "x")
+    changed = [new for old, new in zip(words, source.split("  "), strict=True) if new != old]
+    assert len(changed) == 31
+    assert all(abs(len(new) - len(words[0])) <= 1 for new in changed)
+
+
 def test_a_line_of_noise_is_its_own_translation_behind_the_pair():
     pair, (source, target) = only(noise_lines=1.0)(3, SOURCE, TARGET)
     assert pair == (SOURCE, TARGET)

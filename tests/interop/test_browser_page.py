@@ -125,6 +125,14 @@ def test_without_a_page_there_is_none(tmp_path, tokenizer):
     assert "PAGE" not in text and "index.html" not in text
 
 
+def linked(path):
+    """A link to what is nobody else's business."""
+    path.unlink(missing_ok=True)
+    private = path.parents[2] / "private"
+    private.write_bytes(b"private")
+    path.symlink_to(private)
+
+
 def pipe(path):
     path.unlink()
     os.mkfifo(path)
@@ -147,6 +155,14 @@ def pipe(path):
             "The engine lacks its file worker/translator-worker.js.",
         ),
         (shutil.rmtree, "There is no engine here."),
+        (
+            lambda folder: linked(folder / "LICENSE"),
+            "The engine's file 'LICENSE' is a link to a place outside of it.",
+        ),
+        (
+            lambda folder: linked(folder / "worker" / "translator-worker.js"),
+            "The engine's file 'translator-worker.js' is a link to a place outside of it.",
+        ),
     ],
 )
 def test_a_wrong_engine_is_refused_with_what_to_type(tmp_path, change, problem):

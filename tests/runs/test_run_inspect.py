@@ -257,7 +257,10 @@ _MISTAKES = [
     (("export", "--run-dir", "RUN", "VERSIONS", "--version", "1"), "Name no version, for the"),
     (("export", "--run-dir", "RUN", "VERSIONS", "--version", "0"), "no --version for the next"),
     (("export", "--run-dir", "RUN", "FILE"), "it is a file"),
-    (("export", "--run-dir", "RUN", "VERSIONS", "--format", "onnx"), "exists. Expected the name of a new"),
+    (
+        ("export", "--run-dir", "RUN", "VERSIONS", "--format", "onnx"),
+        "exists. Expected the name of a new",
+    ),
     (("export", "--run-dir", "RUN", "VERSIONS", "--shortlist", "999"), "Expected a size from"),
     (("translate", "--model", "VERSIONS", "a"), "no translation model"),
     (("translate", "--model", "EMPTY", "a"), "There is no exported model"),

@@ -5,6 +5,7 @@ import re
 import socket
 import types
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import grpc
 import numpy as np
@@ -23,6 +24,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Server, Settings, grpc_api, proto_tensors, running
 from keras_addnorm.serving.server.health import Health
 
@@ -352,6 +354,18 @@ def test_a_call_that_is_cancelled_is_not_computed(server, stub):
         assert outputs(stub.Predict(request(["a"]), timeout=60))["translations"] == [b"A"]
         assert entered.acquire(timeout=60)
         assert not entered.acquire(blocking=False)  # nobody has computed the other one
+
+
+@pytest.mark.parametrize("letter", ["a", "\u8a9e", "\U0001f600", "%", "\n"])
+def test_an_error_of_any_letters_fits_into_a_header(stub, monkeypatch, letter):
+    def refusing(*_):
+        raise ServingError("INVALID_ARGUMENT", letter * 5000)
+
+    monkeypatch.setattr(grpc_api, "_parsed", refusing)
+    said = refused(stub.Predict, request(["a"]), grpc.StatusCode.INVALID_ARGUMENT)
+    assert 300 < len(said) == said.count(letter)
+    # Beyond 8 KiB a client may refuse the answer for its headers.
+    assert len(quote(said)) <= 8192
 
 
 def test_calls_at_a_time_are_bounded(tmp_path, monkeypatch):

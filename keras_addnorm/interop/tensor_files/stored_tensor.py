@@ -12,12 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import has_file
-from keras_addnorm.basics.integrity import DamagedFileError
+from keras_addnorm.basics.integrity import MOST_AXES, DamagedFileError
 
 _POINTER = b"version https://git-lfs"
 _TOO_MANY = 1 << 63  # bytes of one array
-MOST_AXES = 64
-"""Axes of a tensor, NumPy's limit: the product of very many sizes takes minutes."""
 _NUMBERS_AT_ONCE = 1 << 22
 
 

@@ -23,9 +23,9 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics.errors import shown
+from keras_addnorm.basics.integrity import MOST_AXES
 from keras_addnorm.interop.tensor_files.pickle_keys import require_small_keys
 from keras_addnorm.interop.tensor_files.stored_tensor import (
-    MOST_AXES,
     DamagedFileError,
     StoredTensor,
     require_file_of_tensors,

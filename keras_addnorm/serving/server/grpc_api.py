@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 from google.protobuf import message
@@ -28,7 +31,10 @@ from keras_addnorm.serving.server.service import Service, find_signature, model_
 
 # Bytes that a request may have beyond the largest allowed body.
 _OVERHEAD = 64 * 1024
-_MESSAGE_IN_HEADER = 1000
+# An error's text is a header, where bytes beyond plain characters are written as %XX; clients take
+# 8 KiB of headers.
+_LONGEST_HEADER = 4096
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 # Fields that a request for metadata may name, of the one that there is.
 _MOST_FIELDS = 10
 # Calls at a time beyond those that may wait: at work, refused, and about health. gRPC receives a
@@ -195,6 +201,12 @@ def _wanted(output_filter: Sequence[str], outputs: list[str]) -> list[str]:
     return asked or outputs
 
 
+def _for_header(text: str) -> str:
+    """Return as much of a text as fits into a header."""
+    sizes = (len(quote(each, safe=_PLAIN, errors="replace")) for each in text[:_LONGEST_HEADER])
+    return text[: bisect.bisect_right([*itertools.accumulate(sizes)], _LONGEST_HEADER)]
+
+
 def _handler(
     service: Service,
     request_type: type[message.Message],
@@ -213,7 +225,7 @@ def _handler(
             return await method(request, _Call(math.inf if left is None else left, size, holding))
         except ServingError as error:
             code, text = error.code, error.message
-        await context.abort(grpc.StatusCode[code], text[:_MESSAGE_IN_HEADER])
+        await context.abort(grpc.StatusCode[code], _for_header(text))
         raise AssertionError("abort has raised")
 
     # No deserialiser: gRPC would send the text of its exceptions to the client.
