@@ -125,6 +125,7 @@ class Clients:
         yield self.post(bytes(body[: random.randint(1, len(body))]))
         depth = random.choice((40, 5_000, 100_000))
         yield self.post(b'{"inputs": ' + b"[" * depth + b"]" * depth + b"}")
+        yield self.post(b'{"inputs": [1, "' + b'\\",' * 10 * depth + b"\\")  # a cut string
         yield self.post(b'{"inputs": ' + b'{"a": ' * depth + b"1" + b"}" * depth + b"}")
 
     def packed(self) -> Iterator[str]:

@@ -74,6 +74,8 @@ def _po(unit: str, size: int = MEGABYTE) -> bytes:
 _DIGITS = "1" * 200_000 + "x"
 _BLANKS = "a" + " " * 200_000 + "b"
 
+_ATTRIBUTES = " ".join(f"a{number} CDATA 'x'" for number in range(25_000))
+
 # By what they do. The name of a file says how it is read.
 FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "a line of 8 MB": ("a.tsv", lambda: b"a\tb\n" + b"x" * 8 * MEGABYTE + b"\ty\nc\td\n"),
@@ -126,11 +128,27 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "a .gz in a .zip": ("a.zip", lambda: _zip({"a.tsv.gz": _packed(gzip.compress, b"\0", 900)})),
     "names of a .zip that lead out": ("a.zip", lambda: _zip({"../../train.tsv": b"a\tb\n"})),
+    "5,000 files in a .zip": (
+        "a.zip",
+        lambda: _zip({f"{number}.tsv": b"en\tde\na\tb\n" for number in range(5000)}),
+    ),
     "a text of 1 MB in 10,000 rows": ("a.parquet", lambda: _parquet("x" * MEGABYTE, 10_000)),
     "ten million rows": ("a.parquet", lambda: _parquet("x", 10_000_000)),
     "messages of one letter": ("a.po", lambda: _po('msgid "a"\nmsgstr "b"\n\n')),
     "a message of a million lines": ("a.po", lambda: b'msgid ""\n' + _po('"a"\n') + b'msgstr "b"'),
     "plurals": ("a.po", lambda: b'msgid "a"\nmsgid_plural "b"\n' + _po('msgstr[1] "a"\n')),
+    "2,000 forms of a message": (
+        "a.po",
+        lambda: (
+            b'msgid "a"\nmsgid_plural "b"\n'
+            + b"".join(b'msgstr[%d] "a"\n' % number for number in range(2000))
+            + _po('""\n')
+        ),
+    ),
+    "a line of a megabyte in a message": (
+        "a.po",
+        lambda: b'msgid "a"\nmsgstr "' + b"x" * MEGABYTE + b'"\n',
+    ),
     "a path for a content": ("a.po", lambda: b"/etc/hostname"),
     "1,000 variants of each language": (
         "a.tmx",
@@ -164,6 +182,13 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "entities in entities": (
         "a.tmx",
         lambda: b'<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + _tmx("&b;"),
+    ),
+    "a value of each attribute for every element": (
+        "a.tmx",
+        lambda: (
+            f"<!DOCTYPE tmx [<!ATTLIST tu {_ATTRIBUTES}>]>".encode()
+            + _tmx("<tu/>" * (MEGABYTE // 10))
+        ),
     ),
     "a language that leads out": (
         "a.xlf",

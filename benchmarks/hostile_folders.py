@@ -68,6 +68,37 @@ def _layers_of_lists() -> bytes:
     return pickle.dumps({"a": tree}, protocol=2)
 
 
+def _set_pieces(folder: Path, pieces: list[str], merges: list[list[str]], added: int = 0) -> None:
+    """Sets the pieces behind the special tokens of a `tokenizer.json`, and adds tokens."""
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    known = [token["content"] for token in content["added_tokens"]]
+    ids = {piece: number for number, piece in enumerate([*known, *pieces])}
+    for token in content["added_tokens"]:
+        token["id"] = ids[token["content"]]
+    content["added_tokens"] += [
+        {**content["added_tokens"][-1], "id": len(ids) + number, "content": f"<{number}>"}
+        for number in range(added)
+    ]
+    content["model"] |= {"vocab": ids, "merges": merges}
+    path.write_text(json.dumps(content))
+
+
+def _long_pieces(folder: Path) -> None:
+    merges = [["ab" * length, "ab"] for length in range(1, 1000)]
+    _set_pieces(folder, ["a", "b", "ab", *("".join(pair) for pair in merges)], merges)
+
+
+def _many_merges(folder: Path) -> None:
+    letters = [chr(code) for code in range(0x4E00, 0x4E00 + 320)]
+    merges = [[left, right] for left in letters for right in letters]
+    _set_pieces(folder, [*letters, *("".join(pair) for pair in merges)], merges)
+
+
+def _many_added_tokens(folder: Path) -> None:
+    _set_pieces(folder, ["a", "b"], [], added=20_000)
+
+
 # By what they do: the family, and what changes its folder.
 FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "an added token of a billion": ("nllb", _set("added_tokens.json", xxx_Latn=10**9)),
@@ -112,6 +143,21 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
             _set("model.safetensors.index.json", weight_map={"a": "../x"})(folder),
         ),
     ),
+    "a key of tuples of tuples": (
+        "marian",
+        _torch(b"\x80\x04}(" + b")" + b"\x85" * 1_000_000 + b"K\x01u."),
+    ),
+    "a key of 2^64 values": ("marian", _torch(b"\x80\x04}(" + b")" + b"2\x86" * 64 + b"K\x01u.")),
+    "a token 20,000 times, and with another id": (
+        "t5",
+        _set(
+            "tokenizer.json",
+            added_tokens=[{"id": 7, "content": "a"}] * 20_000 + [{"id": 8, "content": "a"}],
+        ),
+    ),
+    "20,000 added tokens": ("tokenizer_json", _many_added_tokens),
+    "pieces of thousands of letters": ("tokenizer_json", _long_pieces),
+    "100,000 merges": ("tokenizer_json", _many_merges),
     "a piece model of zeros": ("marian", _write("source.spm", lambda: bytes(1_000_000))),
     "a pipe as the config": ("marian", _pipe("config.json")),
     "a pipe as the digests": ("marian", _pipe("keras_addnorm_manifest.json")),
@@ -297,9 +343,7 @@ def _write_bergamot(folder: Path) -> None:
 
 def write(folder: Path, name: str) -> Path:
     """Makes one of the folders in a folder."""
-    from keras_addnorm.interop import make_random_folder
-
     family, change = FOLDERS[name]
-    path = make_random_folder(family, folder / family, **_SMALL)
-    change(path)
-    return path
+    write_ordinary(family, folder / family)
+    change(folder / family)
+    return folder / family

@@ -75,7 +75,7 @@ class InputFile:
     member: str = ""
     stands_for: str = ""
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The name of the file, without folders."""
         return PurePosixPath(self.member).name if self.member else self.path.name
@@ -86,7 +86,7 @@ class InputFile:
         ending = self.compression
         return self.name.removesuffix(ending) if ending else self.name
 
-    @property
+    @functools.cached_property
     def compression(self) -> str:
         """The ending of the compression; empty for none."""
         ending = os.path.splitext(self.name)[1].lower()
