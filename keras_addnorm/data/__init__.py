@@ -22,10 +22,11 @@ from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.piece_links import align_pieces, piece_links
 from keras_addnorm.data.pipeline import make_training_dataset
 from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.data.sentencepiece_model import sentencepiece_pieces
 from keras_addnorm.data.streams import bucket_by_length
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.text_format import TextFormat
-from keras_addnorm.data.tokenizer import Tokenizer, sentencepiece_pieces
+from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_files import load_tokenizer
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
 from keras_addnorm.data.vocabulary import Piece

@@ -9,7 +9,8 @@ from keras_addnorm.data import byte_level_bpe, byte_tokenizer, tokenizer
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.byte_level_bpe import ByteLevelBPETokenizer
 from keras_addnorm.data.byte_tokenizer import ByteTokenizer
-from keras_addnorm.data.tokenizer import Tokenizer, existing_file
+from keras_addnorm.data.sentencepiece_model import existing_file
+from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_documents import read_document
 
 _TABLE: Table[BaseTokenizer] = Table(

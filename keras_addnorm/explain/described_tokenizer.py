@@ -11,7 +11,7 @@ import numpy as np
 from keras_addnorm.data import BaseTokenizer, Tokenizer
 from keras_addnorm.data.characters import IDLE_JOINERS, is_ignorable
 from keras_addnorm.data.normalization import is_written
-from keras_addnorm.data.tokenizer import is_symbol
+from keras_addnorm.data.sentencepiece_model import is_symbol
 
 # Beyond them nothing is ignorable: ideographs, and planes without characters.
 _LOOKED_AT = (range(0x20000), range(0xE0000, 0xE1000))

@@ -33,9 +33,9 @@ import tensorflow as tf
 from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.long_words import LONGEST_WORD
+from keras_addnorm.data.sentencepiece_model import is_symbol
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.strings import describe
-from keras_addnorm.data.tokenizer import is_symbol
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
