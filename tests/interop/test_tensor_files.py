@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import tracemalloc
+import warnings
 import zipfile
 
 import ml_dtypes
@@ -25,6 +26,7 @@ from keras_addnorm.interop.tensor_files import (
     stored_tensor,
     write_safetensors,
 )
+from keras_addnorm.interop.tensor_files import torch_zip as reader_of_torch
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -272,6 +274,59 @@ def test_keys_that_files_may_have(tmp_path):
             tree |= {frozenset((5,)): {3, (4,)}}
         deflated(tmp_path / "a.pt", pickle.dumps(tree, protocol))
         assert read_torch(tmp_path / "a.pt") == tree
+
+
+@pytest.mark.parametrize("key", [lambda n: n * (2**61 - 1), lambda n: (n,)])
+def test_very_many_keys_whose_hashes_a_file_chooses_are_refused(key, tmp_path):
+    """If all are the same, each key is compared with all before it."""
+    tree = {key(number): None for number in range(1, 1100)}
+    deflated(tmp_path / "a.pt", pickle.dumps(tree, 4))
+    with pytest.raises(DamagedFileError, match="more than 1000 tuples or large numbers"):
+        read_torch(tmp_path / "a.pt")
+    small = {number: str(number) for number in range(3000)}
+    deflated(tmp_path / "a.pt", pickle.dumps(small, 4))
+    assert read_torch(tmp_path / "a.pt") == small
+
+
+def test_a_list_that_many_hold_is_looked_through_once(monkeypatch, tmp_path):
+    counted = []
+    inner = reader_of_torch._inner
+    monkeypatch.setattr(
+        reader_of_torch, "_inner", lambda value: counted.append(inner(value)) or counted[-1]
+    )
+    long = [None] * 500
+    deflated(tmp_path / "a.pt", pickle.dumps([long] * 500, 4))
+    assert read_torch(tmp_path / "a.pt") == [long] * 500
+    assert sum(map(len, filter(None, counted))) < 5 * 1000
+
+
+def test_a_long_text_that_very_many_hold_is_refused(tmp_path):
+    """Each of them is shown where settings are not known: a megabyte took minutes."""
+    options = {f"x{number}": "y" * 200_000 for number in range(1000)}
+    text = options["x0"]
+    deflated(tmp_path / "a.pt", pickle.dumps(dict.fromkeys(options, text), 4))
+    with pytest.raises(DamagedFileError, match="at most 2097152 values"):
+        read_torch(tmp_path / "a.pt")
+    deflated(tmp_path / "a.pt", pickle.dumps({"a": text, "b": text}, 4))
+    assert read_torch(tmp_path / "a.pt") == {"a": text, "b": text}
+
+
+def test_arrays_of_an_npz_that_share_bytes_are_refused(tmp_path):
+    """A long header can be that of thousands of members, and Python reads it for each: minutes."""
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.zeros(3), b=np.zeros(5))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.filelist.append(archive.filelist[0])
+        archive._didModify = True
+    with pytest.raises(DamagedFileError, match="two of its arrays share bytes"):
+        read_npz(path)
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            with archive.open("a.npy", "w") as file:
+                np.save(file, np.zeros(3))
+    with pytest.raises(DamagedFileError, match="two of its arrays are called 'a'"):
+        read_npz(path)
 
 
 def test_a_storage_and_a_shape_without_an_end_are_named(tmp_path):
