@@ -1,9 +1,9 @@
 """Finds symbols and added tokens in a text: at each place the longest one.
 
-They are in a tree of their ends, which is followed from the end of a text to its beginning. Where the
-next character leads to no branch, the longest other beginning of a way is gone on with (Aho and
-Corasick 1975), so that each character is looked at once or twice, whatever the symbols are. A pattern
-of all of them, `a|b|...`, compares each symbol with each place of a text.
+They are in a tree of their ends, which is followed from the end of a text to its beginning. Where
+the next character leads to no branch, the longest other beginning of a way is gone on with (Aho and
+Corasick 1975), so that each character is looked at once or twice, whatever the symbols are. A
+pattern of all of them, `a|b|...`, compares each symbol with each place of a text.
 """
 
 from __future__ import annotations

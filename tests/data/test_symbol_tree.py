@@ -40,7 +40,7 @@ def test_a_text_is_not_compared_with_each_symbol():
 
 @pytest.mark.parametrize("form", ["{}c", "c{}", "b{}c", "{}"])
 def test_a_character_is_looked_at_a_few_times_whatever_the_symbols_are(form):
-    """All of them can begin at each place, and a text that has none was followed to each one's end."""
+    """All of them can begin at each place; at each, the text was followed as far as one goes."""
     symbols = [form.format("a" * size) for size in range(1, 200)]
     text = "a" * 300 + "b" + "a" * 300 + "c" + "a" * 300
     assert comparisons(symbols, text) < 6 * len(text)
