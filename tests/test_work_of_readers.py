@@ -24,6 +24,7 @@ import warnings
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -65,7 +66,8 @@ from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.toml_files import read_toml
-from keras_addnorm.training import curves
+from keras_addnorm.training import curves, held_variables
+from keras_addnorm.training.checkpoint_file import read_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import hostile_bytes
@@ -943,3 +945,67 @@ def test_work_on_a_lexicon_grows_with_its_arrays(tmp_path):
 
     for made in (write_rows, write_arrays):
         require_linear(made, lambda: Lexicon.load(path))
+
+
+STATE = {"epoch": 1, "random": [[1]], "metrics": [1.0], "callbacks": {"a": {"b": 1}}}
+PLACE = {"path": "a", "shape": [1], "dtype": "float32", "data_set": "a/x", "of_optimizer": False}
+
+
+def write_weights(path, *, state=STATE, places=(PLACE,), more=lambda file: None):
+    with h5py.File(path, "w") as file:
+        file["a/x"] = np.zeros(1, "float32")
+        for name, values in ((integrity.STATE_NAME, state), (held_variables._TABLE, places)):
+            file[name] = np.frombuffer(json.dumps(values).encode(), np.uint8)
+        more(file)
+        integrity.write_weights_digest(file)
+
+
+def read_weights(path):
+    with contextlib.suppress(TypeError):  # Of values that no state has.
+        read_checkpoint(path)
+    with integrity.open_weights(path) as file:
+        held_variables.read_places(file)
+
+
+def grows(make):
+    """What writes so many of something into a file of HDF5."""
+
+    def more(count):
+        def change(file):
+            for number in range(count):
+                make(file, number)
+
+        return change
+
+    return more
+
+
+IN_WEIGHTS = {
+    "groups": grows(lambda file, number: file.create_group(f"g{number}")),
+    "groups in groups": grows(lambda file, number: file.require_group("g/" * min(number + 1, 90))),
+    "arrays": grows(lambda file, number: file.create_dataset(f"b/{number}", (1,), "float32")),
+    "attributes": grows(lambda file, number: file.attrs.__setitem__(f"x{number}", 1)),
+}
+
+
+def test_work_on_weight_files_grows_with_what_is_in_them(tmp_path, no_models):
+    path = tmp_path / "epoch-0001.weights.h5"
+    for what, more in IN_WEIGHTS.items():
+        with naming(what):
+            require_linear(
+                lambda n, made=more: write_weights(path, more=made(n)),
+                lambda: read_weights(path),
+                size=SIZE // 2,
+            )
+    for name, values in (("state", STATE), ("places", [PLACE])):
+        kept, found = changes_in_memory(values)
+        for what, change in found:
+            with naming(f"{name}, {what}"):
+                require_linear(
+                    lambda n, change=change, name=name, kept=kept: (
+                        change(n),
+                        write_weights(path, **{name: kept[0]}),
+                    ),
+                    lambda: read_weights(path),
+                    size=SIZE // 2,
+                )
