@@ -157,21 +157,23 @@ class PieceIds:
                 "a dict of ints by names",
                 received=describe(ids),
             )
-        names = {index: name for name, index in ids.items()}
-        if len(names) < len(ids) or (names and min(names) < 0):
-            raise ArgumentError(
-                "Each piece has an id of its own, from 0.",
-                "a vocabulary of that kind",
-                received=f"{len(ids)} pieces with {len(names)} ids, the lowest of them "
-                f"{min(names, default=None)}",
-            )
-        size = max(names, default=-1) + 1
+        # First the range: very large numbers can have one hash all together.
+        size = max(ids.values(), default=-1) + 1
         if size > 2 * len(ids) + _MOST_GAPS:
             raise ArgumentError(
                 "A vocabulary numbers its pieces with few gaps.",
                 f"ids below {2 * len(ids) + _MOST_GAPS} of {len(ids)} pieces",
                 "Copy or download the file again.",
-                received=f"{size - 1} for {names[size - 1]!r}",
+                received=f"{size - 1} for {max(ids, key=ids.__getitem__)!r}",
+            )
+        lowest = min(ids.values(), default=0)
+        names = {} if lowest < 0 else {index: name for name, index in ids.items()}
+        if len(names) < len(ids):
+            received = f"{len(ids)} pieces with {len(names)} ids"
+            raise ArgumentError(
+                "Each piece has an id of its own, from 0.",
+                "a vocabulary of that kind",
+                received=f"the id {lowest}" if lowest < 0 else received,
             )
         missing = [index for index in range(size) if index not in names]
         fillers = {index: filler(index) for index in missing}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import math
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.printing import printable
 from keras_addnorm.basics.resources import read_resource
@@ -22,11 +23,12 @@ from keras_addnorm.diagnostics.page_style import (
     scale_of,
     stack_name,
 )
-from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport, Verdict
+from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport, Verdict
 from keras_addnorm.diagnostics.residual_log import ResidualRow
 from keras_addnorm.diagnostics.stream_page import stream_section
 from keras_addnorm.diagnostics.stream_table import stream_columns
 
+_MOST_CELLS = 1 << 20
 _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
 _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
 _SKIPS = {"skip_cost": "without the sublayer"}
@@ -66,6 +68,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
 
     Raises:
         ImportError: If plotly is not installed.
+        ValueError: If there are very many layers and kinds of sublayers.
     """
     plotly = _plotly()
     stacks: dict[str, list[SublayerReport]] = {}
@@ -86,7 +89,12 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
             }
             charts[f"{name}-{number}"] = lines(items, series, unit, scale)
     stream_boxes, stream_charts = stream_section(stacks)
-    maps = [_map(number, stack, report.sublayers) for number, stack in enumerate(stacks)]
+    places = {id(item): place for place, item in enumerate(report.sublayers)}
+    maps = [
+        _map(number, stack, {places[id(item)]: item for item in items})
+        for number, (stack, items) in enumerate(stacks.items())
+    ]
+    attention_maps = {found.name: found for found in reversed(report.attention_maps)}
     heads = [item for item in report.sublayers if item.attention is not None]
     data = {
         "charts": {**charts, **stream_charts},
@@ -98,7 +106,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         "names": [html.escape(item.name) for item in report.sublayers],
         "maps": maps,
         "frames": _frames(report, log),
-        "heads": [_heads(item, report) for item in heads],
+        "heads": [_heads(item, attention_maps.get(item.name)) for item in heads],
     }
     template = string.Template(read_resource(__package__, "page", "page.html"))
     return template.substitute(
@@ -147,15 +155,17 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[str, Any]:
+def _map(number: int, stack: str, sublayers: Mapping[int, SublayerReport]) -> dict[str, Any]:
     """Which sublayer stands in which cell of a stack's map of layers and kinds."""
-    cells = {
-        (item.layer or item.name, item.kind): index
-        for index, item in enumerate(sublayers)
-        if item.stack == stack
-    }
+    cells = {(item.layer or item.name, item.kind): index for index, item in sublayers.items()}
     layers = list(dict.fromkeys(layer for layer, _ in cells))
     kinds = list(dict.fromkeys(kind for _, kind in cells))
+    if len(layers) * len(kinds) > _MOST_CELLS:
+        raise ArgumentError(
+            "A map of the report has a row for each layer and a column for each kind of sublayer.",
+            f"at most {_MOST_CELLS:,} cells",
+            received=f"{len(layers):,} layers and {len(kinds):,} kinds",
+        )
     return {
         "id": f"map-{number}",
         "title": stack_name(stack),
@@ -187,10 +197,9 @@ def _frames(report: ReportData, log: Sequence[ResidualRow]) -> list[dict[str, An
     ]
 
 
-def _heads(item: SublayerReport, report: ReportData) -> dict[str, Any]:
+def _heads(item: SublayerReport, drawn: AttentionMap | None) -> dict[str, Any]:
     attention = item.attention
     assert attention is not None
-    maps = [found for found in report.attention_maps if found.name == item.name]
     return {
         "title": item.name,
         "entropy": attention.entropy,
@@ -198,11 +207,11 @@ def _heads(item: SublayerReport, report: ReportData) -> dict[str, Any]:
         "similarity": attention.similarity,
         # Plotly reads tags in its labels; a token that looks like one has to be seen.
         "map": {
-            "queries": [html.escape(token) for token in maps[0].queries],
-            "keys": [html.escape(token) for token in maps[0].keys],
-            "weights": maps[0].weights,
+            "queries": [html.escape(token) for token in drawn.queries],
+            "keys": [html.escape(token) for token in drawn.keys],
+            "weights": drawn.weights,
         }
-        if maps
+        if drawn is not None
         else None,
     }
 

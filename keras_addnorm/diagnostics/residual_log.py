@@ -156,7 +156,16 @@ class _Log(Generic[Row]):
         return self._row(*(_TYPES[str(field.type)](value) for field, value in values))
 
 
-_TYPES: dict[str, Callable[[str], Any]] = {"int": int, "str": str, "float": float}
+def _step(text: str) -> int:
+    number = int(text)
+    # Very large numbers can have one hash all together.
+    if abs(number) > _LARGEST_STEP:
+        raise ValueError(f"A step is beyond {_LARGEST_STEP:,}.")
+    return number
+
+
+_LARGEST_STEP = 1 << 53
+_TYPES: dict[str, Callable[[str], Any]] = {"int": _step, "str": str, "float": float}
 
 
 class ResidualLog(_Log[ResidualRow]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
-import re
 import string
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -47,7 +46,7 @@ _SCRIPTS = (
     "main.js",
 )
 _STYLES = ("page.css",)
-_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+_DATA, _END = '<script type="application/json" id="data">', "</script>"
 
 RECORDED = ("residual_rms", "branch_rms", "merged_rms", "residual_ratio", "cosine", "gradient_norm")
 """The columns of a log of `ResidualMonitor` that the page draws."""
@@ -125,8 +124,8 @@ def remade_page(text: str, *, note: str | None = None) -> str:
     Raises:
         ValueError: If the text is no such page.
     """
-    found = _DATA.findall(text)
-    if len(found) != 1:
+    _, *found = text.split(_DATA)
+    if len(found) != 1 or _END not in found[0]:
         raise ArgumentError(
             "This is no page of `keras-addnorm explain`.",
             'one element with its data, <script ... id="data">',
@@ -134,7 +133,7 @@ def remade_page(text: str, *, note: str | None = None) -> str:
             value=len(found),
         )
     try:
-        data = parse_json(found[0])
+        data = parse_json(found[0].partition(_END)[0])
         for model in data["models"]:
             model["idea"] = schemes.get(model["config"]["scheme"]).idea
     except (LookupError, TypeError, ValueError) as error:

@@ -132,6 +132,18 @@ def test_a_log_makes_frames(report):
     assert ratios == [None] + 6 * [5.0]
 
 
+def test_a_map_without_an_end_is_refused(report):
+    """A cell for each layer and each kind: two megabytes of names made gigabytes."""
+    (item, *_) = report.sublayers
+    names = [f"encoder/0/x{number}" for number in range(1100)]
+    names += [f"encoder/{number}/x" for number in range(1000)]
+    sublayers = tuple(dataclasses.replace(item, name=name) for name in names)
+    with pytest.raises(
+        ValueError, match=r"1,048,576 cells. Received: 1,000 layers and 1,101 kinds"
+    ):
+        dataclasses.replace(report, sublayers=sublayers).to_html()
+
+
 def test_of_a_long_log_a_page_has_some_steps_and_the_last_one(report):
     name = report.sublayers[0].name
     rows = [ResidualRow(step, name, 1.0, 2.0, 3.0, 0.5, 0.5, 0.125) for step in range(2**15)]

@@ -132,6 +132,9 @@ def test_a_page_is_made_again_of_what_is_in_it(run):
     assert remade_page(remade_page(old, note="another"), note="a note") == text
     with pytest.raises(ValueError, match=r"Expected one element .* Received: 0\."):
         remade_page("<html></html>")
+    # Each beginning was looked for an end of, through the whole text.
+    with pytest.raises(ValueError, match=r"Expected one element .* Received: 2000\."):
+        remade_page('<script type="application/json" id="data">' * 2000)
 
 
 def test_errors_name_the_run(run):

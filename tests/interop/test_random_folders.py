@@ -285,3 +285,9 @@ def test_ctranslate2_searches_an_imported_model_alike(tmp_path):
     options = {"strategy": Beam(4, 0.0), "constraints": (), "splitting": "none"}
     ours = opus.translate(TEXTS[:3], max_length=9, **options)
     assert ours.texts == texts and any(texts)
+
+
+@pytest.mark.parametrize("name", ["t5_v1_1", "mt5", "umt5"])
+def test_a_folder_of_a_newer_t5_has_a_head_of_its_own(name, tmp_path):
+    loaded = load_pretrained(make_random_folder(name, tmp_path / name, **SMALL))
+    assert not loaded.model.config.tie_embeddings

@@ -5,6 +5,8 @@ import json
 import os
 import pickle
 import tracemalloc
+import types
+import warnings
 import zipfile
 
 import ml_dtypes
@@ -14,6 +16,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
+from keras_addnorm.interop.families.rows import Row, WeightTable
 from keras_addnorm.interop.tensor_files import (
     DamagedFileError,
     StoredTensor,
@@ -25,6 +28,7 @@ from keras_addnorm.interop.tensor_files import (
     stored_tensor,
     write_safetensors,
 )
+from keras_addnorm.interop.tensor_files import torch_zip as reader_of_torch
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -274,6 +278,59 @@ def test_keys_that_files_may_have(tmp_path):
         assert read_torch(tmp_path / "a.pt") == tree
 
 
+@pytest.mark.parametrize("key", [lambda n: n * (2**61 - 1), lambda n: (n,)])
+def test_very_many_keys_whose_hashes_a_file_chooses_are_refused(key, tmp_path):
+    """If all are the same, each key is compared with all before it."""
+    tree = {key(number): None for number in range(1, 1100)}
+    deflated(tmp_path / "a.pt", pickle.dumps(tree, 4))
+    with pytest.raises(DamagedFileError, match="more than 1000 tuples or large numbers"):
+        read_torch(tmp_path / "a.pt")
+    small = {number: str(number) for number in range(3000)}
+    deflated(tmp_path / "a.pt", pickle.dumps(small, 4))
+    assert read_torch(tmp_path / "a.pt") == small
+
+
+def test_a_list_that_many_hold_is_looked_through_once(monkeypatch, tmp_path):
+    counted = []
+    inner = reader_of_torch._inner
+    monkeypatch.setattr(
+        reader_of_torch, "_inner", lambda value: counted.append(inner(value)) or counted[-1]
+    )
+    long = [None] * 500
+    deflated(tmp_path / "a.pt", pickle.dumps([long] * 500, 4))
+    assert read_torch(tmp_path / "a.pt") == [long] * 500
+    assert sum(map(len, filter(None, counted))) < 5 * 1000
+
+
+def test_a_long_text_that_very_many_hold_is_refused(tmp_path):
+    """Each of them is shown where settings are not known: a megabyte took minutes."""
+    options = {f"x{number}": "y" * 200_000 for number in range(1000)}
+    text = options["x0"]
+    deflated(tmp_path / "a.pt", pickle.dumps(dict.fromkeys(options, text), 4))
+    with pytest.raises(DamagedFileError, match="at most 2097152 values"):
+        read_torch(tmp_path / "a.pt")
+    deflated(tmp_path / "a.pt", pickle.dumps({"a": text, "b": text}, 4))
+    assert read_torch(tmp_path / "a.pt") == {"a": text, "b": text}
+
+
+def test_arrays_of_an_npz_that_share_bytes_are_refused(tmp_path):
+    """A long header can be that of thousands of members, and Python reads it for each: minutes."""
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.zeros(3), b=np.zeros(5))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.filelist.append(archive.filelist[0])
+        archive._didModify = True
+    with pytest.raises(DamagedFileError, match="two of its arrays share bytes"):
+        read_npz(path)
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            with archive.open("a.npy", "w") as file:
+                np.save(file, np.zeros(3))
+    with pytest.raises(DamagedFileError, match="two of its arrays are called 'a'"):
+        read_npz(path)
+
+
 def test_a_storage_and_a_shape_without_an_end_are_named(tmp_path):
     storage = b"X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
     for content in (b"(" + storage + DOUBLED + b"tQ.", DOUBLED + b"Q."):
@@ -506,3 +563,23 @@ def test_other_files_are_named(tmp_path):
     (tmp_path / "page.pt").write_text("<html>404</html>")
     with pytest.raises(DamagedFileError, match=r"no PyTorch file.*begins with b'<htm'"):
         read_tensors(tmp_path / "page.pt")
+
+
+def test_a_table_of_weights_is_not_looked_through_for_each_of_them():
+    """With a thousand layers, a file was written in minutes."""
+
+    class Name(str):
+        """One that counts how often it is compared."""
+
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+    table = WeightTable(tuple(Row(("weight",), Name(f"w{number}")) for number in range(300)))
+    model = types.SimpleNamespace(weight=np.ones(3))
+    for row in table.rows:
+        np.testing.assert_array_equal(table.read(model, Name(row.theirs)), np.ones(3))
+    assert Name.compared < 10 * 300

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from keras_addnorm.basics.argument_checks import has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.family import Checkpoint, Family
-from keras_addnorm.interop.families.fields import ConfigFile, Settings
+from keras_addnorm.interop.families.fields import LARGEST_ID, ConfigFile, Settings
 from keras_addnorm.interop.families.generation_settings import FIELDS, GenerationSettings
 from keras_addnorm.interop.families.text_files import read_json
 from keras_addnorm.interop.families.tokenizer_settings import class_of
@@ -207,15 +207,16 @@ def _said_of_searches(checkpoint: Checkpoint) -> dict[str, Any]:
 def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | None:
     """Return a special id: that of searches, if the config has another; `None` if none has one."""
     of_search, of_config = (_ids(name, each.get(name)) for each in (said, settings))
-    both = [token for token in of_search if token in of_config]
+    known = frozenset(of_config)
+    both = [token for token in of_search if token in known]
     found = both if len(both) == 1 else of_search or of_config
     if len(found) > 1:
         raise ArgumentError(
             "A model starts and ends its outputs with one token here.",
             f"one {name} in generation_config.json, or in config.json one of those",
-            received=str(found),
+            value=found,
         )
-    if of_config and found and found[0] not in of_config:
+    if of_config and found and found[0] not in known:
         warnings.warn(
             f"generation_config.json and config.json differ: {name} is {of_search} and "
             f"{of_config}. The first is taken, as transformers does to generate.",
@@ -226,8 +227,10 @@ def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | Non
 
 def _ids(name: str, value: Any) -> list[int]:
     found = value if isinstance(value, list) else [] if value is None else [value]
-    if wrong := [each for each in found if type(each) is not int]:
+    # Very large numbers can have one hash all together.
+    if wrong := [each for each in found if type(each) is not int or abs(each) > LARGEST_ID]:
         raise ArgumentError(
-            "A special id is a whole number.", received=f"{name} = {wrong[0]!r:.200}"
+            f"A special id is a whole number of at most {LARGEST_ID}.",
+            received=f"{name} = {wrong[0]!r:.200}",
         )
     return found

@@ -334,9 +334,13 @@ class WeightTable:
 
     def read(self, model: Seq2SeqTransformer, name: str) -> np.ndarray:
         """Return a tensor for the file of a model."""
-        (row,) = (row for row in self.rows if row.theirs == name)
+        row = self._by_name[name]
         weights = (weight_at(model, path) for path in row.ours)
         return row.to_theirs([np.asarray(ops.convert_to_numpy(each)) for each in weights])
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Row]:
+        return {row.theirs: row for row in self.rows}
 
     @staticmethod
     def _shape(row: Row, shapes: Iterable[Shape]) -> Shape:

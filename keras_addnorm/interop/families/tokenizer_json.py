@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import bisect
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from keras_addnorm.interop.families.tokenizer_settings import (
 _TEXT = "$A"
 _SPACES, _LINE_BREAK = {"Regex": " {2,}"}, {"Regex": "\n"}
 _NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
+# A quarter of a million pieces of words have less than a tenth of it.
+_MOST_CUT = 1 << 28
 _OF_BYTES, _OF_PIECES = "ByteLevel", "Metaspace"
 # Files and what is beside the five parts of a tokenizer: batches, and the tokens that are read
 # with the other files.
@@ -412,6 +415,12 @@ class _Reader:
         ids = dict(sorted(ids.items(), key=lambda item: item[1]))
         if of_bytes:
             return {"ids": ids, "merges": merges}
+        if _characters_cut(ids.keys() - added) > _MOST_CUT:
+            self.problems.append(
+                "model: vocab has very many long pieces, each of which may be two others together; "
+                "expected pieces of words"
+            )
+            return {}
         scores = _scores_of_merges(ids, merges, added)
         if scores is None:
             self.problems.append(
@@ -465,6 +474,12 @@ def _pairs(lines: Any) -> tuple[tuple[str, str], ...] | None:
     ):
         return None
     return tuple((first, second) for first, second in pairs)
+
+
+def _characters_cut(pieces: Set[str]) -> int:
+    """Count the characters of all pieces that are cut into two, at each place where others end."""
+    lengths = sorted(set(map(len, pieces)))
+    return sum(len(name) * bisect.bisect_left(lengths, len(name)) for name in pieces)
 
 
 def _scores_of_merges(

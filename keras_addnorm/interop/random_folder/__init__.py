@@ -328,7 +328,7 @@ _RECIPES: dict[str, _Recipe] = {
     "t5_v1_1": _Recipe(
         "t5", _t5, {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
     ),
-    "mt5": _Recipe("mt5", _t5, {"tie_word_embeddings": False}),
+    "mt5": _Recipe("mt5", _t5, {"tie_word_embeddings": False, "scale_decoder_outputs": False}),
     "umt5": _Recipe("umt5", _t5, {"tie_word_embeddings": False}),
     "byt5": _Recipe("t5", _byt5, {"tokenizer_class": "ByT5Tokenizer"}),
     "m2m_100": _Recipe("m2m_100", _m2m_100, {}, _BEAM),

@@ -184,11 +184,12 @@ def write_marian_bin(
     """
     items = {name: _item(name, value) for name, value in tensors.items()}
     encoded = [name.encode() + b"\0" for name in items]
-    head = struct.pack("<QQ", _VERSION, len(items))
-    for name, (kind, shape, data) in zip(encoded, items.values(), strict=True):
-        head += struct.pack("<QQQQ", len(name), kind, len(shape), _aligned(len(data)))
-    head += b"".join(encoded)
-    head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, shape, _ in items.values())
+    headers = [
+        struct.pack("<QQQQ", len(name), kind, len(shape), _aligned(len(data)))
+        for name, (kind, shape, data) in zip(encoded, items.values(), strict=True)
+    ]
+    shapes = [struct.pack(f"<{len(shape)}i", *shape) for _, shape, _ in items.values()]
+    head = b"".join([struct.pack("<QQ", _VERSION, len(items)), *headers, *encoded, *shapes])
     padding = _aligned(len(head) + 8) - len(head) - 8
     head += struct.pack("<Q", padding) + bytes(padding)
     with atomic_file(path) as temporary, temporary.open("wb") as file:

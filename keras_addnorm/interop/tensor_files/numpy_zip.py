@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     require_file_of_tensors,
     require_intact,
 )
-from keras_addnorm.interop.tensor_files.zip_members import member_place
+from keras_addnorm.interop.tensor_files.zip_members import MemberSpan, member_place
 
 
 def read_npz(path: Path) -> dict[str, StoredTensor]:
@@ -37,8 +38,9 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
     tensors = {}
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-            for info in archive.infolist():
-                place = member_place(file, info)
+            places = [(info, member_place(file, info)) for info in archive.infolist()]
+            _require_apart([place for _, place in places])
+            for info, place in places:
                 file.seek(place.start)
                 read_header = {
                     (1, 0): npy.read_array_header_1_0,
@@ -56,7 +58,10 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
                 )
                 if tensor.end > place.end:
                     raise ValueError(f"its array '{info.filename}' is longer than its member")
-                tensors[info.filename.removesuffix(".npy")] = tensor
+                name = info.filename.removesuffix(".npy")
+                if name in tensors:
+                    raise ValueError(f"two of its arrays are called '{name:.80}'")
+                tensors[name] = tensor
     except Exception as error:  # What a header without sense leads to.
         raise DamagedFileError(
             f"'{path}' cannot be read as an .npz file: {error}. Expected a zip of arrays that are "
@@ -81,6 +86,13 @@ def write_npz(path: Path, names: Iterable[str], read: Callable[[str], np.ndarray
             content = io.BytesIO()
             npy.write_array(content, np.ascontiguousarray(read(name)), version=(1, 0))
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getbuffer())
+
+
+def _require_apart(places: list[MemberSpan]) -> None:
+    """Refuse members that share bytes: Python reads the header of each, which can be long."""
+    ordered = sorted(places, key=lambda place: place.start)
+    if any(first.end > second.start for first, second in itertools.pairwise(ordered)):
+        raise ValueError("two of its arrays share bytes")
 
 
 def _columns_first(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,7 +2,9 @@
 
 Python computes the hash of a tuple of those of its parts, each time anew, however often one part
 stands in it and however deep it is: two hundred bytes with a tuple that holds another one twice,
-and so on, take years, and a megabyte of tuples in one another ends the process.
+and so on, take years, and a megabyte of tuples in one another ends the process. Whoever writes a
+file chooses the hashes of its large numbers and tuples, which are not random as those of texts are:
+if all are the same, each key is compared with all before it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import NamedTuple
 from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError
 
 _LARGEST_KEY = 100  # values of a tuple, those of its parts included
-_BITS_OF_A_VALUE = 64
+_MOST_CHOSEN_KEYS = 1000  # those that are tuples or large numbers, in a whole file
+_BITS_OF_A_VALUE = 60  # of a number whose hash is itself
 # Which of the values that an operation takes become keys.
 _KEYS = {
     "SETITEM": slice(1, 2),
@@ -51,7 +54,7 @@ _EFFECTS = {operation.name: _Effect.of(operation) for operation in pickletools.o
 
 
 def require_small_keys(path: Path, content: bytes) -> None:
-    """Refuse a pickle with a key of very many values.
+    """Refuse a pickle with a key of very many values, or very many keys with chosen hashes.
 
     Args:
         path: The file, for the message.
@@ -65,6 +68,7 @@ def require_small_keys(path: Path, content: bytes) -> None:
     stack: list[int] = []  # how many values each one has, up to a little more than a key may have
     marks: list[int] = []
     kept: dict[int, int] = {}
+    chosen = 0
     for operation, value, _ in pickletools.genops(content):
         name = operation.name
         if name in ("PUT", "BINPUT", "LONG_BINPUT"):
@@ -86,11 +90,15 @@ def require_small_keys(path: Path, content: bytes) -> None:
                 raise IndexError("an operation takes more than there is")
             taken = stack[start:]
             del stack[start:]
-            if name in _KEYS and max(taken[_KEYS[name]], default=0) > _LARGEST_KEY:
-                raise DamagedFileError(
-                    f"'{path}' is no file of tensors. Expected dicts by texts or numbers. "
-                    f"Received: a key of more than {_LARGEST_KEY} values. Do not trust the file."
-                )
+            if name in _KEYS:
+                keys = taken[_KEYS[name]]
+                chosen += sum(size > 1 for size in keys)
+                if max(keys, default=0) > _LARGEST_KEY or chosen > _MOST_CHOSEN_KEYS:
+                    raise DamagedFileError(
+                        f"'{path}' is no file of tensors. Expected dicts by texts or numbers. "
+                        f"Received: a key of more than {_LARGEST_KEY} values, or more than "
+                        f"{_MOST_CHOSEN_KEYS} tuples or large numbers. Do not trust the file."
+                    )
             size = 1 + sum(taken)
             if type(value) is int:
                 size += value.bit_length() // _BITS_OF_A_VALUE

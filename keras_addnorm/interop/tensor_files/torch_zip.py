@@ -151,6 +151,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 _LONGEST_PICKLE = 1 << 26
 _MOST_OPERATIONS = _MOST_VALUES = 1 << 21
 _DEEPEST, _LONGEST_NAME = 100, 2000
+_CHARACTERS_OF_A_VALUE = 64
 
 
 def read_torch(path: Path) -> Any:
@@ -275,20 +276,26 @@ def _require_few_operations(path: Path, content: bytes) -> None:
 
 
 def _require_tree(path: Path, tree: Any) -> None:
-    """Refuse what is not a tree of moderate size: dicts that hold themselves, or one many times."""
+    """Refuse what is not a tree of moderate size: dicts that hold themselves, or one many times.
+
+    A text counts as one value for each 64 of its characters.
+    """
     sizes: dict[int, tuple[int, int]] = {}  # values and levels of each container that is done
     open_ones: set[int] = set()
     waiting: list[tuple[Any, bool]] = [(tree, False)]
     while waiting:
         value, is_done = waiting.pop()
         key = id(value)
-        inner = _inner(value)
-        if inner is None or key in sizes:
+        # What many hold is looked through once.
+        inner = None if key in sizes else _inner(value)
+        if inner is None:
             continue
         if is_done:
             open_ones.remove(key)
             found = [sizes[id(each)] for each in inner if id(each) in sizes]
-            size = len(inner) + sum(values for values, _ in found)
+            # A long text can be held many times, too, and be shown each time.
+            texts = sum(len(each) for each in inner if isinstance(each, str | bytes))
+            size = len(inner) + texts // _CHARACTERS_OF_A_VALUE + sum(values for values, _ in found)
             depth = 1 + max((levels for _, levels in found), default=0)
             sizes[key] = size, depth
             is_small = size <= _MOST_VALUES and depth <= _DEEPEST
