@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure
+from keras_addnorm.diagnostics.figure_size import require_moderate
 from keras_addnorm.diagnostics.label_fonts import literal
 from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport
 from keras_addnorm.diagnostics.stream_figures import stream_figures
@@ -17,6 +18,9 @@ _SKIPS = {"skip_cost": "without the sublayer"}
 
 def figures(report: ReportData) -> dict[str, Figure]:
     """Draw a report; returns figures by name, see `Report.plot`."""
+    require_moderate(report)
+    if not report.sublayers:  # Of a model that all were pruned of.
+        return {}
     skips = {}
     if report.effective_depth is not None:
         skips["effective_depth"] = _lines(report, _SKIPS, "increase of the loss")
@@ -41,7 +45,7 @@ def _lines(report: ReportData, fields: dict[str, str], unit: str) -> Figure:
     stacks = _stacks(report)
     figure = new_figure(5.2 * len(stacks), 3.6)
     for number, (stack, items) in enumerate(stacks.items()):
-        axes = figure.add_subplot(1, len(stacks), number + 1, title=stack, ylabel=unit)
+        axes = figure.add_subplot(1, len(stacks), number + 1, title=literal(stack), ylabel=unit)
         series = {
             label: [getattr(item, field) for item in items] for field, label in fields.items()
         }
@@ -59,10 +63,13 @@ def _ratios(report: ReportData) -> Figure:
         grid = np.full((len(layers), len(kinds)), np.nan)
         for item in items:
             grid[layers.index(item.layer), kinds.index(item.kind)] = item.residual_ratio
-        axes = figure.add_subplot(1, len(stacks), number + 1, title=f"{stack} ‖F(x)‖ / ‖x‖")
+        axes = figure.add_subplot(
+            1, len(stacks), number + 1, title=literal(f"{stack} ‖F(x)‖ / ‖x‖")
+        )
         image = axes.imshow(grid, cmap="cividis", aspect="auto")
-        axes.set_xticks(range(len(kinds)), [kind.replace("_", "\n") for kind in kinds], fontsize=8)
-        axes.set_yticks(range(len(layers)), layers, fontsize=8)
+        labels = [literal(kind).replace("_", "\n") for kind in kinds]
+        axes.set_xticks(range(len(kinds)), labels, fontsize=8)
+        axes.set_yticks(range(len(layers)), [*map(literal, layers)], fontsize=8)
         figure.colorbar(image, ax=axes)
     return figure
 
@@ -73,7 +80,7 @@ def _attention(found: AttentionMap) -> Figure:
     lines = -(-len(panels) // columns)
     width, height = 1.2 + 0.3 * len(found.keys), 1.4 + 0.27 * len(found.queries)
     figure = new_figure(width * columns, height * lines)
-    figure.suptitle(found.name)
+    figure.suptitle(literal(found.name))
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(lines, columns, index + 1, xlabel=f"head {index + 1}")
         axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto")

@@ -12,6 +12,7 @@ from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.printing import printable
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.basics.web_page import json_in_html, shown_steps
+from keras_addnorm.diagnostics.figure_size import require_moderate
 from keras_addnorm.diagnostics.head_table import HEADS_CAPTION, head_rows
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
@@ -66,7 +67,9 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
 
     Raises:
         ImportError: If plotly is not installed.
+        ValueError: If the report is too large to be drawn.
     """
+    require_moderate(report)
     plotly = _plotly()
     stacks: dict[str, list[SublayerReport]] = {}
     for item in report.sublayers:

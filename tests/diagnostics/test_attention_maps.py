@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_addnorm.diagnostics import attention_maps, head_diversity, plot_attention
-from keras_addnorm.diagnostics.label_fonts import fitting_fonts
+from keras_addnorm.diagnostics.label_fonts import fitting_fonts, literal
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 
@@ -126,6 +126,16 @@ def test_padding_of_the_source_gets_no_weight(model):
 def test_only_one_row_of_ids(model, ids):
     with pytest.raises(ValueError, match="source_ids has to be one sentence"):
         attention_maps(model, ids, [1])
+
+
+@pytest.mark.parametrize("source, target", [([2**32 + 4, 2], [1]), ([4, 2], [1, 2**32 + 7])])
+def test_an_id_beyond_int32_does_not_become_another_one(model, source, target):
+    with pytest.raises(ValueError, match=r"id lies outside the vocabulary.*42949673"):
+        attention_maps(model, source, target)
+
+
+def test_of_a_long_label_the_beginning_is_drawn():
+    assert len(literal("a" * 100_000)) == 103  # Each character took as long as one that is seen.
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (7, 3, 5), (2, 7, 3, 5)])
