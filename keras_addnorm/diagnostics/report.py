@@ -100,7 +100,10 @@ class Report(ReportData):
             `"ratios"`, and one for each attention map by the name of its sublayer. For schemes of
             several streams or with a memory also those that they have of `"stream_rms"`,
             `"stream_cosine"`, `"read"`, `"write"`, `"mixing"`, `"mixing_errors"` and `"depth"`.
-            Save one with `figure.savefig("stream.png")`.
+            Save one with `figure.savefig("stream.png")`. None of a report without sublayers.
+
+        Raises:
+            ValueError: If a figure, or a map in it, would be too large.
         """
         from keras_addnorm.diagnostics.report_figures import figures
 
@@ -126,6 +129,7 @@ class Report(ReportData):
 
         Raises:
             ImportError: If plotly is not installed.
+            ValueError: If a map in it would be too large.
         """
         from keras_addnorm.diagnostics.report_page import page
 
