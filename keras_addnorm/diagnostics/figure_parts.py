@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from keras_addnorm.diagnostics.figure_size import require_drawable
 from keras_addnorm.diagnostics.label_fonts import literal
 from keras_addnorm.diagnostics.page_style import PALETTE
 from keras_addnorm.diagnostics.report_data import SublayerReport
 
-_DOTS = 100  # an inch, of a figure that is saved
+_LONGEST, _LARGEST = 300, 3300  # inches, and square inches: 33 million pixels, of 100 an inch
+_MOST_LABELS = 300  # of an axis: each takes milliseconds
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure; without pyplot there is no global state and no display needed."""
-    require_drawable(
-        "this report",
-        round(_DOTS * width),
-        round(_DOTS * height),
-        "Its numbers are in to_dict(), and print(report) shows them.",
-    )
+    # A smaller one of very much is still to be seen, and does not take all memory.
+    share = min(1, _LONGEST / max(width, height), (_LARGEST / (width * height)) ** 0.5)
+    width, height = share * width, share * height
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def set_labels(
+    set_ticks: Callable[..., object],
+    labels: Mapping[float, str],
+    write: Callable[[str], str] = literal,
+    **style: Any,
+) -> None:
+    """Label places of an axis; of very many, some of them, evenly chosen."""
+    places = list(labels)[:: 1 + len(labels) // _MOST_LABELS]
+    set_ticks(places, [write(labels[place]) for place in places], **style)
 
 
 def draw_lines(

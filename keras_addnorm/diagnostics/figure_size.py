@@ -11,6 +11,8 @@ from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport
 _LONGEST_SIDE, _MOST_PIXELS = 32_767, 1 << 27
 # Of all maps and lines over the sublayers: those of some thousand sublayers.
 _MOST_CELLS = 1_000_000
+# Each is a chart of its own, which takes milliseconds.
+_MOST_STACKS, _MOST_HEADS = 50, 3000
 
 
 def require_drawable(what: str, width: int, height: int, remedy: str) -> None:
@@ -50,20 +52,27 @@ def require_moderate(report: ReportData) -> None:
     for item in report.sublayers:
         stacks.setdefault(item.stack, []).append(item)
     cells = sum(map(_cells, stacks.values()))
-    if cells > _MOST_CELLS:
-        raise ArgumentError(
-            "The report is too large to be drawn.",
-            f"at most {_MOST_CELLS:,} cells in the maps of layers, streams and depth",
-            "Its numbers are in to_dict(), and print(report) shows them.",
-            received=f"{cells:,}",
-        )
+    heads = sum(len(found.weights) for found in report.attention_maps)
+    for what, count, most in (
+        ("cells in the maps of layers, streams and depth", cells, _MOST_CELLS),
+        ("stacks of layers", len(stacks), _MOST_STACKS),
+        ("heads in the maps of attention", heads, _MOST_HEADS),
+    ):
+        if count > most:
+            raise ArgumentError(
+                "The report is too large to be drawn.",
+                f"at most {most:,} {what}",
+                "Its numbers are in to_dict(), and print(report) shows them.",
+                received=f"{count:,}",
+            )
 
 
 def _cells(items: list[SublayerReport]) -> int:
     places = len({item.layer or item.name for item in items}) * len({item.kind for item in items})
     found = [item.streams for item in items if item.streams is not None]
     lists = ([one.rms, one.read or (), one.write or (), one.depth or ()] for one in found)
-    mixing = _longest(one.mixing or () for one in found)
+    matrices = [one.mixing or () for one in found]
+    mixing = max(_longest(matrices), *(_longest(each) for each in matrices), 0)
     longest = sum(map(_longest, zip(*lists, strict=True)))
     return places * (1 + (mixing + 1) ** 2 * bool(mixing)) + len(items) * (1 + longest)
 

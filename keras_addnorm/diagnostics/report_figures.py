@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure
+from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure, set_labels
 from keras_addnorm.diagnostics.figure_size import require_moderate
 from keras_addnorm.diagnostics.label_fonts import literal
 from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport
@@ -67,11 +67,14 @@ def _ratios(report: ReportData) -> Figure:
             1, len(stacks), number + 1, title=literal(f"{stack} ‖F(x)‖ / ‖x‖")
         )
         image = axes.imshow(grid, cmap="cividis", aspect="auto")
-        labels = [literal(kind).replace("_", "\n") for kind in kinds]
-        axes.set_xticks(range(len(kinds)), labels, fontsize=8)
-        axes.set_yticks(range(len(layers)), [*map(literal, layers)], fontsize=8)
+        set_labels(axes.set_xticks, dict(enumerate(kinds)), write=_in_lines, fontsize=8)
+        set_labels(axes.set_yticks, dict(enumerate(layers)), fontsize=8)
         figure.colorbar(image, ax=axes)
     return figure
+
+
+def _in_lines(kind: str) -> str:
+    return literal(kind).replace("_", "\n")
 
 
 def _attention(found: AttentionMap) -> Figure:
@@ -84,7 +87,7 @@ def _attention(found: AttentionMap) -> Figure:
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(lines, columns, index + 1, xlabel=f"head {index + 1}")
         axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xticks(range(len(found.keys)), [*map(literal, found.keys)], rotation=60, ha="left")
-        axes.set_yticks(range(len(found.queries)), [*map(literal, found.queries)])
+        set_labels(axes.set_xticks, dict(enumerate(found.keys)), rotation=60, ha="left")
+        set_labels(axes.set_yticks, dict(enumerate(found.queries)))
         axes.xaxis.tick_top()
     return figure

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure
+from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure, set_labels
 from keras_addnorm.diagnostics.label_fonts import literal
 from keras_addnorm.diagnostics.report_data import SublayerReport
 from keras_addnorm.diagnostics.stream_charts import (
@@ -61,11 +61,8 @@ def _draw_map(axes: Axes, chart: HeatMap, limits: tuple[float, float]) -> None:
     colors = "RdBu" if low < 0 else "Blues"
     image = axes.imshow(_grid(chart), cmap=colors, vmin=low, vmax=high, aspect="auto")
     axes.set_facecolor("#e4e7eb")
-    for ticks, labels in (
-        (axes.set_xticks, chart.column_labels),
-        (axes.set_yticks, chart.row_labels),
-    ):
-        ticks(list(labels), [*map(literal, labels.values())], fontsize=8)
+    set_labels(axes.set_xticks, chart.column_labels, fontsize=8)
+    set_labels(axes.set_yticks, chart.row_labels, fontsize=8)
     figure = axes.get_figure()
     assert figure is not None
     figure.colorbar(image, ax=axes)

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 from filled_models import LABELS, SOURCE, TARGET, batch, tiny_model
 
@@ -120,17 +121,34 @@ def test_no_map_has_far_more_cells_than_the_report_has_numbers(report, names, fi
             draw()
 
 
-def test_no_picture_is_larger_than_viewers_open(report, monkeypatch):
-    monkeypatch.setattr("matplotlib.figure.Figure.add_subplot", None)
-    wide = _sublayers(report, [f"{n}/0/a" for n in range(64)])
-    with pytest.raises(ValueError, match=r"at most 32,767 pixels.* 33,280 x 360"):
-        wide.plot()
-    weights = (((1.0,) * 2,) * 2,) * 100_000
-    heads = AttentionMap("encoder/0/a", ("a",) * 2, ("b",) * 2, weights)
-    monkeypatch.undo()
+def test_a_report_of_very_many_charts_is_not_drawn(report, monkeypatch):
+    monkeypatch.setattr("keras_addnorm.diagnostics.figure_parts.Figure", None)
+    stacks = _sublayers(report, [f"{number}/0/a" for number in range(51)])
+    with pytest.raises(ValueError, match=r"at most 50 stacks of layers\. Received: 51"):
+        stacks.plot()
+    heads = AttentionMap("encoder/0/a", ("a",), ("b",), (((1.0,),),) * 3001)
     one = dataclasses.replace(_sublayers(report, ["encoder/0/a"]), attention_maps=(heads,))
-    with pytest.raises(ValueError, match="The picture of this report is too large"):
-        one.plot()
+    with pytest.raises(ValueError, match=r"at most 3,000 heads .* Received: 3,001"):
+        one.to_html()
+
+
+def test_pictures_have_a_moderate_size_and_number_of_labels(report):
+    deep = _sublayers(report, [f"encoder/{number}/feed_forward" for number in range(2000)])
+    wide = AttentionMap("encoder/0/a", ("a",) * 700, ("b",) * 150, (((1.0,) * 150,) * 700,) * 4)
+    figures = dataclasses.replace(deep, attention_maps=(wide,)).plot()
+    for figure in figures.values():
+        width, height = figure.get_size_inches()
+        assert max(width, height) <= 300.01 and width * height <= 3300.01
+        for axes in figure.axes:
+            assert len(axes.get_xticks()) <= 300 and len(axes.get_yticks()) <= 300
+    assert np.argmax(figures["ratios"].get_size_inches()) == 1
+
+
+def test_matrices_need_not_be_square(report, tmp_path):
+    streams = StreamStatistics(mixing=((1.0, 2.0, 3.0),) * 2)
+    drawn = _sublayers(report, ["encoder/0/a", "encoder/1/a"], streams=streams)
+    assert drawn.plot()["mixing"].axes[0].get_images()[0].get_array().shape == (3, 7)
+    assert "mixing" in drawn.to_html()
 
 
 def test_names_are_no_mathematics(report, tmp_path):
