@@ -21,7 +21,8 @@ _MOST_LABELS = 300  # of an axis: each takes milliseconds
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure; without pyplot there is no global state and no display needed."""
     # A smaller one of very much is still to be seen, and does not take all memory.
-    share = min(1, _LONGEST / max(width, height), (_LARGEST / (width * height)) ** 0.5)
+    width, height = min(width, _LONGEST), min(height, _LONGEST)
+    share = min(1, (_LARGEST / (width * height)) ** 0.5)
     width, height = share * width, share * height
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
