@@ -20,6 +20,7 @@ from keras_addnorm.models.checks import check_inputs
 from keras_addnorm.models.seq2seq import require_model
 
 _INK, _DOTS = "#333f4b", 130  # dots an inch
+_FINE = 1 << 24  # pixels; while they are drawn, each takes some forty bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +120,7 @@ def plot_attention(
 ) -> Path:
     """Draws attention weights to a PNG: what is looked at across, what looks down.
 
+    A picture of more than 16 million pixels is drawn in so many, with fewer an inch.
     Labels are drawn in fonts of this machine that have their characters; where none has, a box is
     drawn, and that is logged.
 
@@ -186,7 +188,8 @@ def plot_attention(
         if len(panels) > 1:
             axes.set_xlabel(caption.format(index + 1), color=_INK)
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, dpi=_DOTS, format="png")
+        dots = _DOTS * min(1, (_FINE / (width * height)) ** 0.5)
+        figure.savefig(temporary, dpi=dots, format="png")
     return to_path(path)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport
 
-# Pixels along a side that viewers still open, and those that take half a gigabyte while drawn.
+# Pixels along a side that viewers still open, and of a picture whose labels still can be read in
+# the eighth part of them.
 _LONGEST_SIDE, _MOST_PIXELS = 32_767, 1 << 27
 # Of all maps and lines over the sublayers: those of some thousand sublayers.
 _MOST_CELLS = 1_000_000

@@ -134,6 +134,21 @@ def test_an_id_beyond_int32_does_not_become_another_one(model, source, target):
         attention_maps(model, source, target)
 
 
+@pytest.mark.parametrize("count, share", [(100, 1.0), (300, 0.37)])
+def test_a_large_picture_has_fewer_dots_an_inch(count, share, tmp_path, monkeypatch):
+    drawn = []
+
+    def save(figure, file, dpi, format):
+        drawn.append((dpi, np.prod(figure.get_size_inches()) * dpi**2))
+        file.write_bytes(b"")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save)
+    labels = ["a"] * count
+    plot_attention(np.eye(count), labels, labels, tmp_path / "a.png")
+    ((dpi, pixels),) = drawn
+    assert dpi == pytest.approx(130 * share, rel=0.05) and pixels < 1.01 * 2**24
+
+
 def test_of_a_long_label_the_beginning_is_drawn():
     assert len(literal("a" * 100_000)) == 103  # Each character took as long as one that is seen.
 
