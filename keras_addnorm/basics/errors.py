@@ -142,7 +142,10 @@ def shown(message: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value[: 2 * _LONGEST] if isinstance(value, str | bytes) else value)
+    try:
+        text = repr(value[: 2 * _LONGEST] if isinstance(value, str | bytes) else value)
+    except RecursionError:  # JSON is read in one call, deeper than this one may go.
+        text = f"a {type(value).__name__} that is nested too deeply"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

@@ -211,10 +211,14 @@ class Manifest:
 
     def _first_difference(self, expected: dict[str, str]) -> tuple[str, str | None] | None:
         """The first file that differs, and its digest; None for that if it is missing."""
+        # A list may name one file in any number of ways, as a/b, a/./b and so on.
+        found: dict[str, str | None] = {}
         for name, digest in expected.items():
-            found = sha256(self.folder / name)
-            if found != digest:
-                return name, found
+            place = _place(self.folder / name)
+            if place not in found:
+                found[place] = sha256(place)
+            if found[place] != digest:
+                return name, found[place]
         return None
 
     def _unchanged(self, before: dict[str, str]) -> dict[str, str]:
@@ -249,6 +253,14 @@ def _is_inside(name: str) -> bool:
     """Whether a path stays in the folder that it is relative to."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts
+
+
+def _place(path: Path) -> str:
+    """The one name of a file, wherever links lead; that of what can be none stays."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return str(path)
 
 
 def _digest_of_list(files: dict[str, str]) -> str:

@@ -29,6 +29,7 @@ _PLAIN = 'msgid "\\x41\\u0041 +AGE- ~{ xn--a-ega.xn--a-ega"'
 _SHORT = 2000  # characters whose marks Python can put in order, by the square of their number
 BYTES_LOOKED_AT = 4096
 """Bytes from the start of a file that tell its encoding."""
+_NESTED, _DEEPEST = "it is nested too deeply", 100
 
 
 def wide_encoding(start: bytes) -> str:
@@ -161,9 +162,22 @@ def parse_json(content: str | bytes) -> Any:
         it is nested too deeply
     """
     try:
-        return json.loads(content)
+        found = json.loads(content)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError(_NESTED) from error
+    # What was just read so would be too deep for all that follows, such as a message that shows it.
+    level = [found]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, list | dict)
+        ]
+        if not level:
+            return found
+    raise ValueError(_NESTED)
 
 
 def read_json(path: Path) -> Any:

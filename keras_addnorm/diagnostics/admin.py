@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -36,7 +37,8 @@ def initialize_admin(model: keras.Model | keras.layers.Layer, batch: Any) -> dic
         The new value of `omega` for each sublayer, by its name: `"encoder/0/self_attention"`.
 
     Raises:
-        ValueError: If the model has no sublayer with such an `omega`.
+        ValueError: If the model has no sublayer with such an `omega`, or it computes something
+            that is no number.
 
     Example:
     ```python
@@ -79,6 +81,13 @@ def initialize_admin(model: keras.Model | keras.layers.Layer, batch: Any) -> dic
         omegas[record.name] = sums[stack] ** 0.5 if stack in sums else 1.0
         sums.setdefault(stack, _variance(record.residual, record))
         sums[stack] += _variance(record.branch, record)
+    if broken := [name for name, omega in omegas.items() if not math.isfinite(omega)]:
+        raise ArgumentError(
+            "The skip connections cannot be set: numbers of the model are not finite.",
+            "a batch and weights that are",
+            "Start from a new model, with a batch as the training has them.",
+            received=f"such in front of {broken[0]}",
+        )
     for name, omega in omegas.items():
         scales[name].assign(np.full(scales[name].shape, omega))
     return omegas

@@ -14,13 +14,13 @@ from keras import ops
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.diagnostics.figure_size import require_drawable
 from keras_addnorm.diagnostics.label_fonts import fitting_fonts
 from keras_addnorm.models.checks import check_inputs
 from keras_addnorm.models.seq2seq import require_model
 
 _INK, _DOTS = "#333f4b", 130  # dots an inch
-# Pixels along a side that viewers still open, and those that take half a gigabyte while drawn.
-_LONGEST_SIDE, _MOST_PIXELS = 32_767, 1 << 27
+_FINE = 1 << 24  # pixels; while they are drawn, each takes some forty bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +71,8 @@ def attention_maps(model: Any, source_ids: Any, target_ids: Any) -> AttentionMap
     source = _one_row(source_ids, "source_ids")
     target = _one_row(target_ids, "target_ids")
     check_inputs({"source": source, "target": target}, model.config)
+    # Only now: an id beyond int32 would become another one.
+    source, target = source.astype("int32"), target.astype("int32")
     encoder_scores, decoder_scores = attention_scores(model, source, target)
     heads = model.config.num_heads
     return AttentionMaps(
@@ -118,6 +120,7 @@ def plot_attention(
 ) -> Path:
     """Draws attention weights to a PNG: what is looked at across, what looks down.
 
+    A picture of more than 16 million pixels is drawn in so many, with fewer an inch.
     Labels are drawn in fonts of this machine that have their characters; where none has, a box is
     drawn, and that is logged.
 
@@ -165,7 +168,9 @@ def plot_attention(
     panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)
     caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
     size = (1.2 + 0.3 * expected[1]) * len(panels), 1.4 + 0.27 * expected[0]
-    _require_drawable(*(round(_DOTS * inches) for inches in size))
+    width, height = (round(_DOTS * inches) for inches in size)
+    remedy = "Draw fewer heads or layers in one picture, or a part of the sentences."
+    require_drawable("these attention weights", width, height, remedy)
     fonts, labels = fitting_fonts([*key_labels, *query_labels])
     key_labels, query_labels = labels[: expected[1]], labels[expected[1] :]
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
@@ -183,18 +188,9 @@ def plot_attention(
         if len(panels) > 1:
             axes.set_xlabel(caption.format(index + 1), color=_INK)
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, dpi=_DOTS, format="png")
+        dots = _DOTS * min(1, (_FINE / (width * height)) ** 0.5)
+        figure.savefig(temporary, dpi=dots, format="png")
     return to_path(path)
-
-
-def _require_drawable(width: int, height: int) -> None:
-    if max(width, height) > _LONGEST_SIDE or width * height > _MOST_PIXELS:
-        raise ArgumentError(
-            "The picture of these attention weights is too large.",
-            f"at most {_LONGEST_SIDE:,} pixels a side and {_MOST_PIXELS:,} in all",
-            "Draw fewer heads or layers in one picture, or a part of the sentences.",
-            received=f"{width:,} x {height:,} pixels",
-        )
 
 
 def _each(labels: Any) -> Iterable[Any]:
@@ -209,7 +205,7 @@ def _one_row(ids: Any, name: str) -> np.ndarray:
             "a non-empty row of integer ids",
             received=f"shape {row.shape}, {row.dtype}",
         )
-    return row[None].astype("int32")
+    return row[None]
 
 
 def _stacked(layers: Sequence[Any], heads: int) -> np.ndarray:

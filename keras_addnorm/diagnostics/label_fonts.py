@@ -11,6 +11,7 @@ _LOGGER = logging.getLogger(__name__)
 
 # What is drawn where no font has a character; matplotlib's own fonts have it.
 _BOX = "\u25a1"
+_LONGEST = 100
 
 
 def fitting_fonts(labels: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -48,7 +49,11 @@ def fitting_fonts(labels: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def literal(text: str) -> str:
-    """Writes a text so that a picture has it as it is, control characters escaped."""
+    """Writes a text so that a picture has it as it is, control characters escaped.
+
+    Of a long one it has the beginning: each character is drawn, to be seen or not.
+    """
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     # Matplotlib reads a pair of dollar signs as mathematics.
     return printable(text).replace("$", r"\$")
 

@@ -165,7 +165,8 @@ def prune(
         The pruned model, not compiled, and the table.
 
     Raises:
-        ValueError: If there is no sublayer of such a name, or `evaluate` is no function.
+        ValueError: If there is no sublayer of such a name, or `evaluate` is no function or returns
+            something else than scores.
         TypeError: If it is no `Seq2SeqTransformer`.
 
     Example:
@@ -197,14 +198,14 @@ def prune(
     if evaluate is None:
         return PruneResult(pruned, (_row(model, (), {}, {}), _row(pruned, names, {}, {})))
     # A copy, because `evaluate` may compile its model.
-    whole = evaluate(rebuild(model))
+    whole = _scores(evaluate(rebuild(model)))
     table = [_row(model, (), whole, whole)]
     singles = [(name,) for name in names] if len(names) > 1 else []
     for some in singles:
         part = rebuild(model, pruned_sublayers=(*config.pruned_sublayers, *some))
-        table.append(_row(part, some, evaluate(part), whole))
+        table.append(_row(part, some, _scores(evaluate(part), whole), whole))
     if names:
-        table.append(_row(pruned, names, evaluate(pruned), whole))
+        table.append(_row(pruned, names, _scores(evaluate(pruned), whole), whole))
     return PruneResult(pruned, tuple(table))
 
 
@@ -217,6 +218,21 @@ def _names(sublayers: Report | Iterable[str]) -> Iterable[str]:
         if verdict.kind == "near_identity"
         for name in verdict.sublayers
     ]
+
+
+def _scores(scores: Any, whole: Mapping[str, float] | None = None) -> dict[str, float]:
+    """What `evaluate` found, if it is scores, and those of the whole model."""
+    try:
+        found = {name: float(score) for name, score in scores.items() if not isinstance(score, str)}
+    except (AttributeError, TypeError, ValueError):
+        found = {}
+    are_named = all(isinstance(name, str) for name in found)
+    if not found or not are_named or found.keys() != (scores if whole is None else whole).keys():
+        names = "each name" if whole is None else ", ".join(whole)
+        raise ArgumentError(
+            "`evaluate` has to return scores.", f"a dict of a number for {names}", value=scores
+        )
+    return found
 
 
 def _row(

@@ -5,22 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.head_table import head_table
-from keras_addnorm.diagnostics.report_data import (
-    AttentionMap,
-    AttentionStatistics,
-    NormStatistics,
-    ReportData,
-    StreamStatistics,
-    SublayerReport,
-    Thresholds,
-    Verdict,
-)
+from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport, Verdict
+from keras_addnorm.diagnostics.report_reader import report_fields
 from keras_addnorm.diagnostics.residual_log import ResidualRow
 from keras_addnorm.diagnostics.stream_table import stream_table
 
@@ -87,23 +80,17 @@ class Report(ReportData):
             An equal report.
 
         Raises:
-            ValueError: If it is of another format.
+            ValueError: If it is of another format, or a value is missing or of another kind.
         """
-        if values.get("format") != FORMAT:
+        found = values.get("format") if isinstance(values, Mapping) else values
+        if not is_whole(found) or found != FORMAT:
             raise ArgumentError(
                 "This is no report that can be read.",
                 f"format {FORMAT}",
                 "Inspect the model again with this version.",
-                value=values.get("format"),
+                value=found,
             )
-        values = _unplain(values)
-        return cls(
-            loss=values["loss"],
-            sublayers=tuple(_sublayer(item) for item in values["sublayers"]),
-            verdicts=tuple(Verdict(**item) for item in values["verdicts"]),
-            thresholds=Thresholds(**values["thresholds"]),
-            attention_maps=tuple(_attention_map(item) for item in values["attention_maps"]),
-        )
+        return cls(**report_fields(values))
 
     def plot(self) -> dict[str, Figure]:
         """Draw the report with matplotlib.
@@ -113,7 +100,10 @@ class Report(ReportData):
             `"ratios"`, and one for each attention map by the name of its sublayer. For schemes of
             several streams or with a memory also those that they have of `"stream_rms"`,
             `"stream_cosine"`, `"read"`, `"write"`, `"mixing"`, `"mixing_errors"` and `"depth"`.
-            Save one with `figure.savefig("stream.png")`.
+            Save one with `figure.savefig("stream.png")`. None of a report without sublayers.
+
+        Raises:
+            ValueError: If a figure, or a map in it, would be too large.
         """
         from keras_addnorm.diagnostics.report_figures import figures
 
@@ -139,6 +129,7 @@ class Report(ReportData):
 
         Raises:
             ImportError: If plotly is not installed.
+            ValueError: If a map in it would be too large.
         """
         from keras_addnorm.diagnostics.report_page import page
 
@@ -174,7 +165,7 @@ _WITHOUT_WEIGHTS = (
 
 
 def _table(sublayers: tuple[SublayerReport, ...]) -> list[str]:
-    width = max(len("sublayer"), *(len(item.name) for item in sublayers))
+    width = max(map(len, ["sublayer", *(item.name for item in sublayers)]))
     columns = {
         title: field
         for title, field in _COLUMNS.items()
@@ -199,29 +190,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _unplain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _unplain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(_unplain(item) for item in value)
-    return float(value) if value in ("nan", "inf", "-inf") else value
-
-
-def _sublayer(values: dict[str, Any]) -> SublayerReport:
-    attention, streams = values["attention"], values.get("streams")
-    return SublayerReport(
-        **{
-            **values,
-            "norms": tuple(NormStatistics(**norm) for norm in values["norms"]),
-            "attention": None if attention is None else AttentionStatistics(**attention),
-            "streams": None if streams is None else StreamStatistics(**streams),
-        }
-    )
-
-
-def _attention_map(values: dict[str, Any]) -> AttentionMap:
-    # A token may be the word "nan" or "inf".
-    tokens = {side: tuple(map(str, values[side])) for side in ("queries", "keys")}
-    return AttentionMap(**{**values, **tokens})

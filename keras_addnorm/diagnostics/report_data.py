@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
+from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.effective_depth import EffectiveDepth
 
 
@@ -208,6 +211,9 @@ class Thresholds:
             are alike by chance: fresh heads reach 0.92 with 6, and 0.77 with 36 or more.
         dead_units: A feed-forward sublayer with more than this share of dead units wastes them;
             the trained Multi30k model has at most 0.16.
+
+    Raises:
+        ValueError: If one is no number: with NaN nothing would ever be found.
     """
 
     swamping_effect: float = 4.0
@@ -220,6 +226,14 @@ class Thresholds:
     head_similarity: float = 0.95
     head_free_weights: int = 50
     dead_units: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            is_infinite = isinstance(value, float) and math.isinf(value)
+            if not is_infinite and not is_number(value):
+                raise ArgumentError(
+                    f"`{name}` is what numbers are compared with.", "a number", **{name: value}
+                )
 
 
 @dataclasses.dataclass(frozen=True)

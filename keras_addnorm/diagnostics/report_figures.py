@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure
+from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure, set_labels
+from keras_addnorm.diagnostics.figure_size import require_moderate
 from keras_addnorm.diagnostics.label_fonts import literal
 from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport
 from keras_addnorm.diagnostics.stream_figures import stream_figures
@@ -17,6 +18,9 @@ _SKIPS = {"skip_cost": "without the sublayer"}
 
 def figures(report: ReportData) -> dict[str, Figure]:
     """Draw a report; returns figures by name, see `Report.plot`."""
+    require_moderate(report)
+    if not report.sublayers:  # Of a model that all were pruned of.
+        return {}
     skips = {}
     if report.effective_depth is not None:
         skips["effective_depth"] = _lines(report, _SKIPS, "increase of the loss")
@@ -41,7 +45,7 @@ def _lines(report: ReportData, fields: dict[str, str], unit: str) -> Figure:
     stacks = _stacks(report)
     figure = new_figure(5.2 * len(stacks), 3.6)
     for number, (stack, items) in enumerate(stacks.items()):
-        axes = figure.add_subplot(1, len(stacks), number + 1, title=stack, ylabel=unit)
+        axes = figure.add_subplot(1, len(stacks), number + 1, title=literal(stack), ylabel=unit)
         series = {
             label: [getattr(item, field) for item in items] for field, label in fields.items()
         }
@@ -59,12 +63,18 @@ def _ratios(report: ReportData) -> Figure:
         grid = np.full((len(layers), len(kinds)), np.nan)
         for item in items:
             grid[layers.index(item.layer), kinds.index(item.kind)] = item.residual_ratio
-        axes = figure.add_subplot(1, len(stacks), number + 1, title=f"{stack} ‖F(x)‖ / ‖x‖")
+        axes = figure.add_subplot(
+            1, len(stacks), number + 1, title=literal(f"{stack} ‖F(x)‖ / ‖x‖")
+        )
         image = axes.imshow(grid, cmap="cividis", aspect="auto")
-        axes.set_xticks(range(len(kinds)), [kind.replace("_", "\n") for kind in kinds], fontsize=8)
-        axes.set_yticks(range(len(layers)), layers, fontsize=8)
+        set_labels(axes.set_xticks, dict(enumerate(kinds)), write=_in_lines, fontsize=8)
+        set_labels(axes.set_yticks, dict(enumerate(layers)), fontsize=8)
         figure.colorbar(image, ax=axes)
     return figure
+
+
+def _in_lines(kind: str) -> str:
+    return literal(kind).replace("_", "\n")
 
 
 def _attention(found: AttentionMap) -> Figure:
@@ -73,11 +83,11 @@ def _attention(found: AttentionMap) -> Figure:
     lines = -(-len(panels) // columns)
     width, height = 1.2 + 0.3 * len(found.keys), 1.4 + 0.27 * len(found.queries)
     figure = new_figure(width * columns, height * lines)
-    figure.suptitle(found.name)
+    figure.suptitle(literal(found.name))
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(lines, columns, index + 1, xlabel=f"head {index + 1}")
         axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xticks(range(len(found.keys)), [*map(literal, found.keys)], rotation=60, ha="left")
-        axes.set_yticks(range(len(found.queries)), [*map(literal, found.queries)])
+        set_labels(axes.set_xticks, dict(enumerate(found.keys)), rotation=60, ha="left")
+        set_labels(axes.set_yticks, dict(enumerate(found.queries)))
         axes.xaxis.tick_top()
     return figure

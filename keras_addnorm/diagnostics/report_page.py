@@ -8,11 +8,11 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.printing import printable
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.basics.web_page import json_in_html, shown_steps
+from keras_addnorm.diagnostics.figure_size import require_moderate
 from keras_addnorm.diagnostics.head_table import HEADS_CAPTION, head_rows
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
@@ -28,7 +28,6 @@ from keras_addnorm.diagnostics.residual_log import ResidualRow
 from keras_addnorm.diagnostics.stream_page import stream_section
 from keras_addnorm.diagnostics.stream_table import stream_columns
 
-_MOST_CELLS = 1 << 20
 _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
 _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
 _SKIPS = {"skip_cost": "without the sublayer"}
@@ -68,8 +67,9 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
 
     Raises:
         ImportError: If plotly is not installed.
-        ValueError: If there are very many layers and kinds of sublayers.
+        ValueError: If the report is too large to be drawn.
     """
+    require_moderate(report)
     plotly = _plotly()
     stacks: dict[str, list[SublayerReport]] = {}
     for item in report.sublayers:
@@ -160,12 +160,6 @@ def _map(number: int, stack: str, sublayers: Mapping[int, SublayerReport]) -> di
     cells = {(item.layer or item.name, item.kind): index for index, item in sublayers.items()}
     layers = list(dict.fromkeys(layer for layer, _ in cells))
     kinds = list(dict.fromkeys(kind for _, kind in cells))
-    if len(layers) * len(kinds) > _MOST_CELLS:
-        raise ArgumentError(
-            "A map of the report has a row for each layer and a column for each kind of sublayer.",
-            f"at most {_MOST_CELLS:,} cells",
-            received=f"{len(layers):,} layers and {len(kinds):,} kinds",
-        )
     return {
         "id": f"map-{number}",
         "title": stack_name(stack),

@@ -94,7 +94,7 @@ def _mixing(items: Sequence[SublayerReport]) -> HeatMap | None:
         for item in items
         if item.streams is not None and item.streams.mixing is not None
     }
-    size = max((len(matrix) for _, matrix in matrices.values()), default=0)
+    size = max((max(len(one), *map(len, one)) for _, one in matrices.values() if one), default=0)
     if size < 2:
         return None
     layers = list(dict.fromkeys(layer for layer, _ in matrices))

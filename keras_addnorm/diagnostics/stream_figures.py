@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure
+from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure, set_labels
+from keras_addnorm.diagnostics.label_fonts import literal
 from keras_addnorm.diagnostics.report_data import SublayerReport
 from keras_addnorm.diagnostics.stream_charts import (
     TITLES,
@@ -41,7 +42,7 @@ def _figure(
     cells = np.concatenate([[0.0], *(grid[np.isfinite(grid)] for grid in grids)])
     limits = (-np.abs(cells).max() if np.any(cells < 0) else 0.0, np.abs(cells).max())
     for number, (stack, chart) in enumerate(charts.items()):
-        axes = figure.add_subplot(1, len(charts), number + 1, title=stack)
+        axes = figure.add_subplot(1, len(charts), number + 1, title=literal(stack))
         if isinstance(chart, LineChart):
             draw_lines(axes, stacks[stack], chart.series)
             axes.set_ylabel(chart.unit)
@@ -60,8 +61,8 @@ def _draw_map(axes: Axes, chart: HeatMap, limits: tuple[float, float]) -> None:
     colors = "RdBu" if low < 0 else "Blues"
     image = axes.imshow(_grid(chart), cmap=colors, vmin=low, vmax=high, aspect="auto")
     axes.set_facecolor("#e4e7eb")
-    axes.set_xticks(list(chart.column_labels), list(chart.column_labels.values()), fontsize=8)
-    axes.set_yticks(list(chart.row_labels), list(chart.row_labels.values()), fontsize=8)
+    set_labels(axes.set_xticks, chart.column_labels, fontsize=8)
+    set_labels(axes.set_yticks, chart.row_labels, fontsize=8)
     figure = axes.get_figure()
     assert figure is not None
     figure.colorbar(image, ax=axes)

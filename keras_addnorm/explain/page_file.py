@@ -46,7 +46,7 @@ _SCRIPTS = (
     "main.js",
 )
 _STYLES = ("page.css",)
-_DATA, _END = '<script type="application/json" id="data">', "</script>"
+_START_OF_DATA, _END_OF_DATA = '<script type="application/json" id="data">', "</script>"
 
 RECORDED = ("residual_rms", "branch_rms", "merged_rms", "residual_ratio", "cosine", "gradient_norm")
 """The columns of a log of `ResidualMonitor` that the page draws."""
@@ -124,21 +124,29 @@ def remade_page(text: str, *, note: str | None = None) -> str:
     Raises:
         ValueError: If the text is no such page.
     """
-    _, *found = text.split(_DATA)
-    if len(found) != 1 or _END not in found[0]:
+    parts = text.split(_START_OF_DATA) if isinstance(text, str) else []
+    if len(parts) != 2 or _END_OF_DATA not in parts[1]:
         raise ArgumentError(
             "This is no page of `keras-addnorm explain`.",
             'one element with its data, <script ... id="data">',
             "Give the page as it was written.",
-            value=len(found),
+            received=f"{max(0, len(parts) - 1)} of them in a {type(text).__name__}",
         )
     try:
-        data = parse_json(found[0].partition(_END)[0])
+        data = parse_json(parts[1].partition(_END_OF_DATA)[0])
+        json_in_html(data)  # JSON has no NaN, and Python reads it.
         for model in data["models"]:
             model["idea"] = schemes.get(model["config"]["scheme"]).idea
+        if not isinstance(data["title"], str):
+            raise ValueError("its title is no text")
     except (LookupError, TypeError, ValueError) as error:
+        is_said = isinstance(error, ValueError)
         raise ArgumentError(
-            "The data of the page cannot be read.", remedy="Make it anew.", because=error
+            "The data of the page cannot be read.",
+            "what `keras-addnorm explain` writes",
+            "Make the page anew.",
+            because=error if is_said else None,
+            received="" if is_said else "data of another kind",
         ) from error
     if note is not None:
         data["note"] = note

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
-from keras_addnorm.basics.integrity import digest_of_values, open_weights, sha256
+from keras_addnorm.basics.integrity import (
+    TRAINING_GROUP,
+    digest_of_values,
+    open_weights,
+    sha256,
+)
+from keras_addnorm.basics.printing import text_of
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.piece_links import encode_pairs
@@ -222,23 +231,60 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
 def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
     """Loads weights as `keras.Model.load_weights` does.
 
-    A `UserError` names a file that is damaged, or has weights that are NaN or infinite.
+    A `UserError` names a file that is damaged, is not of this model alone, or has weights that are
+    NaN or infinite.
     """
     try:
-        with open_weights(path):  # Its arrays are no larger than it, and in it.
-            pass
-        model.load_weights(path, **options)
+        with open_weights(path) as file:  # Its arrays are no larger than it, and in it.
+            other = _what_is_not_of(model, file)
+        if not other:
+            model.load_weights(path, **options)
     # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
     except Exception as error:
         raise UserError(
-            f"The weights {str(path)!r} cannot be loaded ({type(error).__name__}: {error}). "
-            "Expected a whole file of the model that 'model.json' describes. Copy it again from "
-            "where it is whole."
+            f"The weights {str(path)!r} cannot be loaded ({type(error).__name__}: "
+            f"{text_of(error):.300}). Expected a whole file of the model that 'model.json' "
+            "describes. Copy it again from where it is whole."
         ) from error
+    if other:
+        raise UserError(
+            f"The weights {str(path)!r} are not those of the model that 'model.json' describes: "
+            f"{other}. Nothing of it would be read, or it would be read as something else. Copy "
+            "both again from where they are whole."
+        )
     try:
         require_finite(model)
     except ValueError as error:
         raise UserError(f"The weights {str(path)!r} are not to be used. {error}") from error
+
+
+# What a weight file has beside the layers' own: groups of a checkpoint, and seeds.
+_BESIDE = re.compile(rf"(optimizer|metrics|{TRAINING_GROUP})/|.*\bseed_generator")
+
+
+def _what_is_not_of(model: keras.Model, file: Any) -> str:
+    """Says what Keras would pass over in silence, or turn into numbers; empty if there is nothing.
+
+    It asks for the arrays that a model has. A layer more in the file, it does not see.
+    """
+    arrays: dict[str, Any] = {}
+
+    def look(name: str, item: Any) -> None:
+        if hasattr(item, "dtype") and not _BESIDE.match(name):
+            arrays[name] = item
+
+    file.visititems(look)
+    # bfloat16 is of a kind that HDF5 does not know.
+    kinds = "fV" + "".join({np.dtype(w.dtype).kind for w in model.weights if "int" in w.dtype})
+    for name, item in arrays.items():
+        if item.dtype.kind not in kinds:
+            return f"the array {name[-80:]!r} in them is of the type {item.dtype}"
+    there = sum(item.size for item in arrays.values())
+    # With LoRA a layer saves its sum.
+    expected = sum(math.prod(one.shape) for one in model.weights if "lora_" not in one.name)
+    if there > expected:
+        return f"they hold {there:,} numbers, and that has {expected:,}"
+    return ""
 
 
 def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:

@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+from keras_addnorm.basics import integrity
 from keras_addnorm.basics.integrity import (
     DamagedFileError,
     Manifest,
@@ -176,6 +177,27 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(folder, name):
     Manifest(folder).path.write_text(json.dumps(content))
     with pytest.raises(DamagedFileError, match=rf"lists a file outside of its folder, '{name}'"):
         Manifest(folder).check(folder)
+
+
+def test_a_file_with_many_names_is_read_once(folder, monkeypatch):
+    """A list of 1 MB can name a file of gigabytes ten thousand times."""
+    (folder / "tokenizer" / "link").symlink_to(folder / "tokenizer")
+    whole = Manifest(folder).read()
+    files = {
+        f"tokenizer/{step * times}one.model": whole["tokenizer/one.model"]
+        for step in ("./", "/", "link/")
+        for times in range(1, 11)
+    }
+    content = {"files": files, "digest": _digest_of_list(files)}
+    Manifest(folder).path.write_text(json.dumps(content))
+    looked_at = []
+    monkeypatch.setattr(integrity, "sha256", lambda path: looked_at.append(path) or sha256(path))
+    Manifest(folder).check(folder / "tokenizer")
+    assert looked_at == [os.path.realpath(folder / "tokenizer" / "one.model")]
+    files |= {"tokenizer/\0": 64 * "0"}
+    Manifest(folder).path.write_text(json.dumps({"files": files, "digest": _digest_of_list(files)}))
+    with pytest.raises(DamagedFileError, match="is missing"):
+        Manifest(folder).check(folder / "tokenizer")
 
 
 @pytest.mark.parametrize("files", [{"a.txt": 5}, {"a.txt": None}, ["a.txt"], "a.txt", None, 3])

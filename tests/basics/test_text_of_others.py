@@ -15,6 +15,15 @@ def test_what_is_no_json(content):
         parse_json(content)
 
 
+@pytest.mark.parametrize("begin, end", [("[", "]"), ('{"a":', "}")])
+def test_json_is_nested_no_deeper_than_a_message_can_show(begin, end):
+    # What is read in one call can be too deep for the next one.
+    assert repr(parse_json(f'[1, "[", {begin * 90}1{end * 90}]'))
+    for deep in (101, 400, 900, 990):
+        with pytest.raises(ValueError, match="it is nested too deeply"):
+            parse_json(f"{begin * deep}1{end * deep}")
+
+
 def test_json_is_what_it_says():
     assert parse_json(b'{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
     assert parse_json('["\u00e9"]') == ["é"]

@@ -1183,6 +1183,7 @@ DIAGNOSTICS = {
             ("lost_signal", "weak_signal", "steep_gradient", "exploding_gradient"), FACTOR
         ),
     ),
+    "Thresholds": Call(always(diagnostics.Thresholds), wrong={"head_free_weights": NO_NUMBER}),
     "Validation": Call(
         always(diagnostics.Validation),
         given(sources=["a"], references=["b"], translate=lambda model, texts: texts),

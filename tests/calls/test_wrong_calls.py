@@ -72,7 +72,6 @@ LEFT_OUT = {
     "diagnostics.StreamStatistics": RESULT,
     "diagnostics.SublayerRecord": RESULT,
     "diagnostics.SublayerReport": RESULT,
-    "diagnostics.Thresholds": "numbers that a report is compared with; any have a meaning",
     "diagnostics.Verdict": RESULT,
     "diagnostics.fold": "that of models",
     "diagnostics.is_foldable": "that of models",

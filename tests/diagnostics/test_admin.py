@@ -75,3 +75,13 @@ def test_each_branch_weighs_less_than_before():
 def test_a_model_without_omega_is_an_error():
     with pytest.raises(ValueError, match=r"no skip connection to set.*scheme='admin'"):
         initialize_admin(tiny_model(), batch())
+
+
+def test_what_is_no_number_is_no_skip_connection():
+    model = tiny_model(scheme="admin")
+    kernel = next(weight for weight in model.weights if "kernel" in weight.path)
+    kernel.assign(np.full(kernel.shape, np.nan))
+    with pytest.raises(ValueError, match="numbers of the model are not finite"):
+        initialize_admin(model, batch())
+    for values in omegas_of(model).values():
+        np.testing.assert_array_equal(values, 1.0)

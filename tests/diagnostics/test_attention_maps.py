@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_addnorm.diagnostics import attention_maps, head_diversity, plot_attention
-from keras_addnorm.diagnostics.label_fonts import fitting_fonts
+from keras_addnorm.diagnostics.label_fonts import fitting_fonts, literal
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 
@@ -126,6 +126,31 @@ def test_padding_of_the_source_gets_no_weight(model):
 def test_only_one_row_of_ids(model, ids):
     with pytest.raises(ValueError, match="source_ids has to be one sentence"):
         attention_maps(model, ids, [1])
+
+
+@pytest.mark.parametrize("source, target", [([2**32 + 4, 2], [1]), ([4, 2], [1, 2**32 + 7])])
+def test_an_id_beyond_int32_does_not_become_another_one(model, source, target):
+    with pytest.raises(ValueError, match=r"id lies outside the vocabulary.*42949673"):
+        attention_maps(model, source, target)
+
+
+@pytest.mark.parametrize("count, share", [(100, 1.0), (300, 0.37)])
+def test_a_large_picture_has_fewer_dots_an_inch(count, share, tmp_path, monkeypatch):
+    drawn = []
+
+    def save(figure, file, dpi, format):
+        drawn.append((dpi, np.prod(figure.get_size_inches()) * dpi**2))
+        file.write_bytes(b"")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save)
+    labels = ["a"] * count
+    plot_attention(np.eye(count), labels, labels, tmp_path / "a.png")
+    ((dpi, pixels),) = drawn
+    assert dpi == pytest.approx(130 * share, rel=0.05) and pixels < 1.01 * 2**24
+
+
+def test_of_a_long_label_the_beginning_is_drawn():
+    assert len(literal("a" * 100_000)) == 103  # Each character took as long as one that is seen.
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (7, 3, 5), (2, 7, 3, 5)])

@@ -301,6 +301,26 @@ def test_a_validation_needs_something_to_validate_on():
         Validation(sources=["a"], references=["b"])
 
 
+@pytest.mark.parametrize(
+    "first, then",
+    [
+        (None, None),
+        (5.0, 5.0),
+        ([("loss", 1.0)], None),
+        ({}, {}),
+        ({"loss": "1.0"}, None),
+        ({"loss": [1.0, 2.0]}, None),
+        ({1: 2.0}, None),
+        ({"loss": 1.0}, {"bleu": 1.0}),
+        ({"loss": 1.0}, {"loss": 1.0, "bleu": 1.0}),
+    ],
+)
+def test_what_evaluates_a_model_returns_the_same_scores_each_time(first, then):
+    answers = iter([first, then])
+    with pytest.raises(ValueError, match=r"evaluate has to return scores\. Expected a dict"):
+        prune(tiny_model(), SOME[:1], evaluate=lambda model: next(answers))
+
+
 def test_another_kind_of_model_is_refused():
     with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer. Received: a Sequential"):
         prune(keras.Sequential([keras.layers.Dense(3)]), SOME)

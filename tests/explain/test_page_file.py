@@ -130,11 +130,47 @@ def test_a_page_is_made_again_of_what_is_in_it(run):
     assert old != text
     assert remade_page(old) == text
     assert remade_page(remade_page(old, note="another"), note="a note") == text
-    with pytest.raises(ValueError, match=r"Expected one element .* Received: 0\."):
-        remade_page("<html></html>")
-    # Each beginning was looked for an end of, through the whole text.
-    with pytest.raises(ValueError, match=r"Expected one element .* Received: 2000\."):
-        remade_page('<script type="application/json" id="data">' * 2000)
+
+
+START = '<script type="application/json" id="data">'
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("<html></html>", "one element with its data"),
+        (f"{START}{{}}</script>{START}{{}}</script>", "Received: 2 of them"),
+        (START + "{}", "one element with its data"),
+        (b"<html></html>", "Received: 0 of them in a bytes"),
+        (f"{START}{{</script>", "cannot be read"),
+        (f"{START}{'[' * 100_000}</script>", "nested too deeply"),
+        (f"{START}[]</script>", "data of another kind"),
+        (f'{START}{{"models": []}}</script>', "data of another kind"),
+        (f'{START}{{"models": [], "title": null}}</script>', "its title is no text"),
+        (f'{START}{{"models": [], "title": "a", "note": NaN}}</script>', "cannot be read"),
+        (f'{START}{{"models": [{{"config": 5}}], "title": "a"}}</script>', "data of another kind"),
+    ],
+)
+def test_what_is_no_page_is_refused(text, message):
+    with pytest.raises(ValueError, match=message) as error:
+        remade_page(text)
+    assert len(str(error.value)) < 400
+
+
+def test_elements_without_an_end_are_each_looked_at_once():
+    class Counted(str):
+        looked_at = 0
+
+        def split(self, *args):
+            Counted.looked_at += len(self)
+            return super().split(*args)
+
+    # As a pattern this was looked through to its end from each of the beginnings: 270 seconds.
+    text = Counted(START * 25_000)
+    with pytest.raises(ValueError, match="Received: 25000 of them"):
+        remade_page(text)
+    assert Counted.looked_at == len(text)
+    assert not [name for name, one in vars(page_file).items() if isinstance(one, re.Pattern)]
 
 
 def test_errors_name_the_run(run):

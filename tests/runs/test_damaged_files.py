@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import threading
@@ -143,6 +144,52 @@ def test_without_digests_as_well_what_cannot_be_read_is_named(run, name, text):
     run.manifest.path.unlink()
     with pytest.raises(UserError, match=rf"{name}|tokenizer' and the model in .*together"):
         load_run(run)
+
+
+def _reject(run):
+    with pytest.raises(UserError) as error:
+        load_run(RunDirectory(run.path, verify=False))
+    assert len(str(error.value)) < 700
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_encoder_layers": 1},
+        {"num_decoder_layers": 1},
+        {"norm": "none"},
+        {"pruned_sublayers": ["decoder/1/feed_forward"]},
+    ],
+)
+def test_a_part_of_the_weights_is_not_passed_over(run, change):
+    model = json.loads(run.model.read_text()) | {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    save_best_weights(Seq2SeqTransformer(Seq2SeqConfig.from_dict(model)), run)
+    run.model.write_text(json.dumps(model))
+    assert load_run(RunDirectory(run.path, verify=False)).model.config.num_encoder_layers == 2
+    run.model.write_text(json.dumps(model | change))
+    assert re.search(r"they hold [\d,]+ numbers, and that has [\d,]+\.", _reject(run))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bool", "complex64", "S9"])
+def test_arrays_of_another_type_are_no_weights(run, dtype):
+    with h5py.File(run.best_weights, "r+") as file:
+        names = []
+        file.visit(lambda name: names.append(name) if name.endswith("_projection/vars/0") else None)
+        content = file[names[0]][()]
+        del file[names[0]]
+        file[names[0]] = content.astype(dtype)
+    assert f"in them is of the type {np.dtype(dtype)}" in _reject(run)
+
+
+def test_weights_of_a_checkpoint_are_weights(run):
+    model = load_run(run).model
+    model.compile("adam")
+    model.optimizer.build(model.trainable_variables)
+    save_checkpoint(model, run.best_weights, TrainingState(epoch=1))
+    found = load_run(RunDirectory(run.path, verify=False)).model
+    for one, other in zip(found.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
