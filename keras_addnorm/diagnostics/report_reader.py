@@ -130,12 +130,13 @@ def _require_heads(found: AttentionStatistics, place: str) -> None:
 
 
 def _require_map(found: AttentionMap, place: str) -> None:
-    expected = len(found.queries), len(found.keys)
+    rows, columns = expected = len(found.queries), len(found.keys)
     if not found.weights or _shape(found.weights[0]) != expected or 0 in expected:
         raise _refusal(
-            f"`{place}.weights`", f"by head, a row for each of {expected[0]} queries and in it a "
-            f"number for each of {expected[1]} keys", _shape(found.weights)
-        )  # fmt: skip
+            f"`{place}.weights`",
+            f"{rows} rows of {columns} numbers for each head, as queries and keys, and none of 0",
+            _shape(found.weights),
+        )
 
 
 def _shape(rows: Any) -> tuple[int, ...]:
