@@ -322,7 +322,9 @@ def test_cached_decoding_equals_the_full_pass(scheme, chunks):
     )
     decoder(x, memory)
     randomize(decoder)
-    expected = decoder(x, memory, memory_padding_mask=MEMORY_MASK)
+    expected = array(decoder(x, memory, memory_padding_mask=MEMORY_MASK))
+    # Without a norm numbers reach hundreds, and processors round their sums differently.
+    atol = 1e-5 * max(1, np.abs(expected).max())
     cache, start = decoder.initial_cache(B, T + 1, memory), 0
     for size in chunks:
         y, cache = decoder(
@@ -331,7 +333,7 @@ def test_cached_decoding_equals_the_full_pass(scheme, chunks):
             cache=cache,
             cache_update_index=start,
         )
-        np.testing.assert_allclose(y, expected[:, start : start + size], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(y, expected[:, start : start + size], rtol=1e-5, atol=atol)
         start += size
 
 
