@@ -137,12 +137,15 @@ class Layout(NamedTuple):
 def with_ids(
     model: Any, model_pieces: Sequence[Piece], ids: PieceIds | None
 ) -> tuple[Sequence[Piece], Sequence[int], SpecialPieces]:
-    """All pieces by their ids, the id of each of the model's (-1 if unknown), and the special ones.
+    """Gives the pieces of a model their ids.
 
     Args:
         model: The model.
         model_pieces: Its pieces.
         ids: The ids; `None` for the model's own.
+
+    Returns:
+        All pieces by their ids, the id of each of the model's (-1 if unknown), and the special ones.
     """
     if ids is None:
         return model_pieces, range(len(model_pieces)), _own_special_ids(model, model_pieces)
