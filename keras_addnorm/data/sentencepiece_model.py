@@ -145,7 +145,7 @@ def with_ids(
         ids: The ids; `None` for the model's own.
 
     Returns:
-        All pieces by their ids, the id of each of the model's (-1 if unknown), and the special ones.
+        All pieces by their ids, the id of each of the model's (-1: unknown), and the special ones.
     """
     if ids is None:
         return model_pieces, range(len(model_pieces)), _own_special_ids(model, model_pieces)
