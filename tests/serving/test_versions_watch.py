@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from small_models import (
     fetch,
     remove_version,
@@ -17,6 +18,7 @@ from small_models import (
     write_version,
     write_warm_up,
 )
+from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Server, Settings, running, served_versions
@@ -164,6 +166,30 @@ def test_warm_up(tmp_path, caplog):
     cold = Versions(Settings(tmp_path, "model", warm_up=False))
     cold.refresh()
     assert cold.current.number == 2
+
+
+def _ask_for(size):
+    log = prediction_log_pb2.PredictionLog()
+    tensor = log.predict_log.request.inputs["texts"]
+    tensor.CopyFrom(tf.make_tensor_proto(["a"]))
+    tensor.tensor_shape.dim[0].size = size
+    return log.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [([_ask_for(10**9)], "at most 1000 bytes"), ([_ask_for(1)] * 1001, "at most 1,000 warm-up")],
+    ids=["one of a billion texts", "more than there may be"],
+)
+def test_a_warm_up_is_bounded_as_requests_are(directory, tmp_path, monkeypatch, records, said):
+    file = tmp_path / "records"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for record in records:
+            writer.write(record)
+    monkeypatch.setattr(tf, "make_ndarray", None)  # It would make the billion.
+    version = LoadedVersion(directory / "1")
+    with pytest.raises(ServingError, match=said):
+        version.warm_up(file, lambda *now: None, 1000)
 
 
 def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):

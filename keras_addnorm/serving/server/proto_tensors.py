@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
 from keras_addnorm.serving.errors import MOST_AXES, ServingError
-from keras_addnorm.serving.server.loaded_version import Arrays
+
+if TYPE_CHECKING:
+    from keras_addnorm.serving.server.loaded_version import Arrays
 
 
 def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> Arrays:
