@@ -24,6 +24,7 @@ from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Server, Settings, running, served_versions
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
 from keras_addnorm.serving.server.served_versions import Versions
+from keras_addnorm.serving.versions import find_version
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +167,14 @@ def test_warm_up(tmp_path, caplog):
     cold = Versions(Settings(tmp_path, "model", warm_up=False))
     cold.refresh()
     assert cold.current.number == 2
+
+
+def test_a_folder_of_many_files_is_not_repeated(tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number}{'x' * 200}").touch()
+    with pytest.raises(FileNotFoundError, match="no exported model") as error:
+        find_version(tmp_path)
+    assert len(str(error.value)) < 1000
 
 
 def _ask_for(size):
