@@ -591,7 +591,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             combine_masks(
                 memory_padding_mask,
                 attention_mask,
-                num_keys=memory.shape[1] if cache is None else None,
+                num_keys=None if memory is None or cache is not None else memory.shape[1],
             ),
             return_attention_scores=return_attention_scores,
             training=training,

@@ -25,10 +25,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.serving.errors import CODES, NOT_FINITE, ServingError
-from keras_addnorm.serving.server.proto_tensors import to_arrays
-
-Arrays = dict[str, np.ndarray]
-"""Tensors by name. Strings are arrays of bytes objects."""
+from keras_addnorm.serving.server.proto_tensors import Arrays, to_arrays
 
 DEFAULT_SIGNATURE = "serving_default"
 WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -13,8 +12,8 @@ from tensorflow.core.framework import tensor_pb2
 
 from keras_addnorm.serving.errors import MOST_AXES, ServingError
 
-if TYPE_CHECKING:
-    from keras_addnorm.serving.server.loaded_version import Arrays
+Arrays = dict[str, np.ndarray]
+"""Tensors by name. Strings are arrays of bytes objects."""
 
 
 def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> Arrays:
