@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.explain import as_packed, remade_page
 from keras_addnorm.runs import RunConfig
 from keras_addnorm.runs.directory import write_text
@@ -103,7 +104,7 @@ def main(arguments: argparse.Namespace) -> Path:
 
 def remake(html: Path) -> Path:
     """Write the page again, of the models in it."""
-    write_text(html, remade_page(html.read_text(encoding="utf-8"), note=NOTE))
+    write_text(html, remade_page(to_file(html).read_text(encoding="utf-8"), note=NOTE))
     _check_size(html)
     return html
 

@@ -31,6 +31,10 @@ import numpy as np
 from diversify_data import SMOKE, write_small_corpus
 from sacrebleu.metrics.bleu import BLEU
 
+from keras_addnorm.basics.argument_checks import is_number, to_file
+from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.integrity import digest_of_values
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data import BatchesOfManySizes
 from keras_addnorm.data.buckets import Bucket, bucket_of
 from keras_addnorm.decoding import Beam, translate
@@ -38,7 +42,7 @@ from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.text_data import load_texts, save_tokenizers
 from keras_addnorm.runs.train import train
-from keras_addnorm.runs.trained_run import TrainedRun, load_run, save_model_config
+from keras_addnorm.runs.trained_run import TrainedRun, digest_of_run, load_run, save_model_config
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.runs.weight_files import save_best_weights
 from keras_addnorm.training import Adam, MinimumRisk, TranslationScore, bleu_tokenizer
@@ -84,9 +88,18 @@ def found_translations(
     run: TrainedRun, sources: Sequence[str], file: Path, settings: Settings
 ) -> list[dict[str, float]]:
     """The translations of each source and their scores; what the file has is not searched again."""
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
+    lines = to_file(file).read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
+    try:
+        found = list(map(parse_json, lines))
+        is_sound = all(all(map(is_number, each.values())) for each in found)
+    except (ValueError, AttributeError):
+        is_sound = False
+    if not is_sound:
+        raise UserError(
+            f"{str(file)!r} holds something else than translations and their scores. Expected "
+            "lines as this has written them. Remove it, to have them searched again."
+        )
     write_text(file, "".join(line + "\n" for line in lines))  # without the half of a last line
-    found = [json.loads(line) for line in lines]
     bar = keras.utils.Progbar(len(sources), unit_name="sentence")
     bar.update(len(found))
     beam = Beam(
@@ -192,7 +205,9 @@ def sentences_of(
     for run in runs:
         print(f"Translating {len(sources):,} sentences with {run.directory.path}.")
         name = re.sub(r"\W+", "-", str(run.directory.path))
-        file = candidates / f"candidates-{name}-beam-{settings.num_beams}.jsonl"
+        # Of other weights, sentences or settings, they would be taken for those of these.
+        of = digest_of_values([digest_of_run(run.directory, run.config), sources])[:12]
+        file = candidates / f"candidates-{name}-beam-{settings.num_beams}-{of}.jsonl"
         found.append(found_translations(run, sources, file, settings))
     encode = first.tokenizers.target.encode_batch
     tokenizer = bleu_tokenizer(first.config.target, first.config.evaluation.bleu_tokenizer)

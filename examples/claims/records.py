@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import to_file
+from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data.demo import fingerprint
 
 Key = dict[str, Any]
@@ -25,10 +28,21 @@ class Records:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lines: dict[str, str] = {}
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                record = json.loads(line)
-                self._lines[_canonical(record["measured"])] = line
+        if not path.exists():
+            return
+        for number, line in enumerate(to_file(path).read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                record = parse_json(line.encode())
+                if not {"measured", "result"} <= record.keys() or not isinstance(
+                    record["result"], dict
+                ):
+                    raise ValueError("'measured' and 'result' are not both there")
+            except (ValueError, AttributeError) as error:
+                raise UserError(
+                    f"Line {number} of {str(path)!r} is no record: {error}. Expected lines as an "
+                    "experiment has written them. Remove it, to have it measured again."
+                ) from error
+            self._lines[_canonical(record["measured"])] = line
 
     def find(self, key: Key) -> Result | None:
         """Return the result of an earlier run, or `None`."""

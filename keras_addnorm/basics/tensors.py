@@ -20,6 +20,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
+
 Tensor = Any
 
 
@@ -42,6 +44,34 @@ def to_tensor(values: Any) -> Tensor:
             narrow = {"int64": "int32", "uint64": "uint32"}.get(array.dtype.name, array.dtype.name)
             return ops.convert_to_tensor(array.astype(narrow), narrow)
     return ops.convert_to_tensor(values)
+
+
+def as_mask(mask: Any, name: str = "padding_mask") -> Tensor:
+    """Return a mask as booleans; a `ValueError` if it is of floats, or none at all.
+
+    Floats are usually those of a mask that is added, whose 0 means "attend" and whose -1e9 does
+    not: as booleans they would be the opposite.
+
+    Args:
+        mask: Booleans, or whole numbers of which 0 is False.
+        name: What the caller names it.
+
+    Returns:
+        Booleans of its shape.
+    """
+    if isinstance(mask, list | tuple):
+        mask = np.asarray(mask)
+    dtype = getattr(mask, "dtype", None)
+    kind = type(mask).__name__ if dtype is None else keras.backend.standardize_dtype(dtype)
+    if kind != "bool" and "int" not in kind:
+        raise ArgumentError(
+            f"`{name}` says where to attend.",
+            "booleans, True at what is attended to, or 1 and 0 as integers",
+            "Of floats of which 1 is attended to, pass mask > 0.5; of those that are added to "
+            "logits, mask == 0.",
+            received=kind,
+        )
+    return ops.cast(mask, "bool")
 
 
 def not_finite(weights: Iterable[Any]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError, UserError
 from keras_addnorm.data.added_tokens import AddedToken, require_added
 from keras_addnorm.data.strings import describe, several_names
 
@@ -59,7 +59,7 @@ class PieceIds:
 
     def __post_init__(self) -> None:
         for field in ("pieces", "controls"):
-            several_names(field, getattr(self, field))
+            object.__setattr__(self, field, several_names(field, getattr(self, field)))
         names = *self.pieces, *self.controls, *(getattr(self, name) for name in _SPECIAL)
         for name in names:
             if not isinstance(name, str):
@@ -129,6 +129,8 @@ class PieceIds:
             assert [ids.id_of(piece) for piece in ("b", "de_DE", "</s>")] == [5, 7, 2]
             ```
         """
+        first, last = several_names("first", first), several_names("last", last)
+        model_pieces = several_names("model_pieces", model_pieces)
         own = {*first, *last}
         controls = *special.pop("controls", ()), *first, *last
         between = [piece for piece in model_pieces if piece not in own]
@@ -192,12 +194,13 @@ class PieceIds:
             The ids, with rows behind them that no text has.
 
         Raises:
-            ValueError: If there are more pieces than that.
+            ValueError: If there are more pieces than that, or far fewer.
         """
-        if size < len(self.pieces):
+        most = 2 * len(self.pieces) + _MOST_GAPS
+        if not is_whole(size, len(self.pieces), most):
             raise ArgumentError(
                 f"The vocabulary has {len(self.pieces)} pieces.",
-                "a table with a row for each",
+                f"a table with a row for each, and at most {most:,} rows",
                 "Were the files of two models mixed?",
                 value=size,
             )
@@ -219,7 +222,7 @@ class PieceIds:
         try:
             return self.pieces.index(name)
         except ValueError:
-            raise ValueError(f"The vocabulary has no piece {name!r}.") from None
+            raise UserError(f"The vocabulary has no piece {name!r}.") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, which are the arguments of an equal object."""
@@ -230,7 +233,14 @@ class PieceIds:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PieceIds:
-        """The object whose `to_dict` was read from a file."""
+        """The object whose `to_dict` was read from a file; a `ValueError` says that it is none."""
+        known, needed = {field.name for field in fields(cls)}, {"pieces", "controls"}
+        if not isinstance(values, Mapping) or not needed <= values.keys() <= known:
+            raise ArgumentError(
+                "These are not the ids of pieces.",
+                f"a dict of pieces and controls, and of no others than {', '.join(sorted(known))}",
+                value=[*values] if isinstance(values, Mapping) else values,
+            )
         lists = {key: several_names(key, values[key]) for key in ("pieces", "controls")}
         added = AddedToken.of_list(values.get("added", ()))
         return cls(**{**values, **lists, "added": added})

@@ -26,7 +26,9 @@ _PIECES = ("source_prefix", "source_suffix", "target_prefix")
 # What a piece may be that names a language. None of them is made of the characters of a text.
 _TYPES_OF_LANGUAGES = ("control", "unused", "user_defined")
 _SHOWN = 5
-_MOST_NAMES = 1 << 18  # of pairs of languages; 500 languages make fewer
+# The bytes of all names of a piece with any languages, and those of an object; 500 languages of
+# either side make fewer.
+_MOST_BYTES, _BYTES_OF_NAME = 1 << 26, 64
 _SOME_TEXTS = ("a", "A", "the", "The", "1")
 
 
@@ -85,11 +87,12 @@ class TextFormat:
         for name in _PIECES:
             pieces = getattr(self, name)
             is_list = isinstance(pieces, Iterable) and not isinstance(pieces, str)
+            pieces = tuple(pieces) if is_list else pieces  # An iterator is read once.
             if not is_list or not all(isinstance(piece, str) for piece in pieces):
                 raise ArgumentError(
                     expected=f"{name} as a tuple of the names of pieces", received=describe(pieces)
                 )
-            object.__setattr__(self, name, tuple(pieces))
+            object.__setattr__(self, name, pieces)
         if not isinstance(self.text_prefix, str):
             raise ArgumentError(
                 expected="`text_prefix` as a string", received=describe(self.text_prefix)
@@ -170,6 +173,13 @@ class TextFormat:
             for language, name in zip(_LANGUAGES, (source, target), strict=True)
             if name is not None
         }
+        for language, name in given.items():
+            # With a placeholder in it, it would become another language, or the end.
+            if not isinstance(name, str) or {"{", "}"} & {*name}:
+                named: dict[str, Any] = {f"{language}_language": name}
+                raise ArgumentError(
+                    "This names no language.", "a string without braces, such as 'de'", **named
+                )
         if unused := sorted(given.keys() - set(self.languages)):
             places = " and ".join(f"a {side} language" for side in self.languages)
             wrong: dict[str, Any] = {f"{unused[0]}_language": given[unused[0]]}
@@ -289,7 +299,11 @@ class TextFormat:
             ValueError: If there is no such field.
         """
         known = {field.name for field in fields(cls)}
-        if unknown := sorted(values.keys() - known):
+        if not isinstance(values, Mapping):
+            raise ArgumentError(
+                "A text format is read from its fields.", "a dict of them", value=values
+            )
+        if unknown := sorted(values.keys() - known, key=str):
             raise ArgumentError(
                 "A text format has no such field.",
                 f"some of {sorted(known)}",
@@ -474,12 +488,17 @@ def pieces_of_languages(
     """
     for piece in pieces:
         if sides := _languages_in((piece,)):
-            if (count := math.prod(len(languages[side]) for side in sides)) > _MOST_NAMES:
+            count = math.prod(len(languages[side]) for side in sides)
+            size = count * (len(piece) + _BYTES_OF_NAME)
+            for side in sides:
+                each = piece.count(f"{{{side}}}") * sum(map(len, languages[side]))
+                size += count // max(1, len(languages[side])) * each
+            if size > _MOST_BYTES:
                 raise ArgumentError(
                     f"The piece {piece[:80]!r} of the text format would have too many names.",
-                    f"languages of a vocabulary that make at most {_MOST_NAMES:,}",
+                    f"languages of a vocabulary whose names have at most {_MOST_BYTES:,} bytes",
                     "Choose the languages: tokenizers.with_languages(...).",
-                    received=f"{count:,}",
+                    received=f"{count:,} names of {size:,} bytes",
                 )
             for names in itertools.product(*(languages[side] for side in sides)):
                 yield _filled(piece, dict(zip(sides, names, strict=True)))
@@ -521,7 +540,12 @@ def _controls(tokenizer: BaseTokenizer) -> list[str]:
 
 def _placeholders(template: str) -> list[str]:
     try:
-        return [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+        return [
+            # Nothing fills in what is to be written in a way of its own, such as {source!r}.
+            name if not (form or conversion) else template
+            for _, name, form, conversion in string.Formatter().parse(template)
+            if name is not None
+        ]
     except ValueError:
         return [template]
 

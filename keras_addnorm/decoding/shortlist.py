@@ -17,7 +17,7 @@ from keras_addnorm.alignment.pharaoh import checked_links
 from keras_addnorm.alignment.translation_table import MOST_PASSES, TranslationTable, ibm_model_1
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import is_whole, require_int, to_file, to_path
-from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import require_type
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -26,7 +26,8 @@ Tensor = Any
 
 _MOST_COOCCURRENCES = 10_000_000
 """Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
-_LARGEST_VOCABULARY = 2**31 - 1  # ids are int32
+_LARGEST_VOCABULARY = 10_000_000  # a list or a count for each token is held
+_LARGEST = np.finfo(np.float32).max
 # The bytes of the arrays of a file, for each byte on the disk and in any case: most of a list of
 # candidates may be empty.
 _MOST_INFLATED, _ANY_SIZE = 100, 1 << 26
@@ -44,7 +45,8 @@ class Lexicon:
 
     Raises:
         ValueError: If the arrays have other shapes than these, a candidate lies outside of the
-            vocabulary, or a number is negative or not finite.
+            vocabulary, or a number is negative or not finite in float32.
+        TypeError: If they are no arrays of NumPy.
 
     Reference:
         Brown et al., "The Mathematics of Statistical Machine Translation", 1993, section 4.1.
@@ -57,7 +59,7 @@ class Lexicon:
     def __post_init__(self) -> None:
         arrays = (self.candidates, self.probabilities, self.frequencies)
         # In the graph of an export they are tensors.
-        if all(isinstance(each, np.ndarray) for each in arrays):
+        if not all(hasattr(each, "shape") and not isinstance(each, np.ndarray) for each in arrays):
             _require_sound(*arrays)
 
     @classmethod
@@ -77,7 +79,7 @@ class Lexicon:
         Args:
             pairs: The training sentences as ids, each side with its end token. They are read once,
                 and of a text with more than ten million pairs of tokens, only every second, fourth,
-                ... sentence is kept.
+                ... sentence is kept. A sentence that alone has more is left out.
             source_vocabulary_size: Number of source tokens.
             target_vocabulary_size: Number of target tokens.
             num_candidates: Number of translations that are kept for each source token, C.
@@ -243,6 +245,13 @@ def _require_sound(
     candidates: np.ndarray, probabilities: np.ndarray, frequencies: np.ndarray
 ) -> None:
     """Refuse arrays that are no lexicon: a search would take what lies outside for something."""
+    arrays = (candidates, probabilities, frequencies)
+    if not all(isinstance(each, np.ndarray) for each in arrays):
+        raise ArgumentTypeError(
+            "A lexicon consists of arrays.",
+            "three of NumPy",
+            received=", ".join(type(each).__name__ for each in arrays),
+        )
     size = len(frequencies) if frequencies.ndim == 1 else 0
     are_listed = (
         candidates.ndim == 2
@@ -252,18 +261,16 @@ def _require_sound(
         and np.all((candidates >= 0) & (candidates < size))
     )
     are_weighed = all(
-        each.dtype.kind in "fiu" and np.all(np.isfinite(each) & (each >= 0))
+        each.dtype.kind in "fiu" and np.all((each >= 0) & (each <= _LARGEST))
         for each in (probabilities, frequencies)
     )
     if not are_listed or not are_weighed:
         raise ArgumentError(
             "The arrays are not those of a lexicon.",
             "`candidates` and `probabilities` (V_source, C) and `frequencies` (V_target,), "
-            "ids below V_target, and finite numbers >= 0",
+            "ids below V_target, and numbers >= 0 that are finite in float32",
             "Estimate it with `Lexicon.estimate`.",
-            received=", ".join(
-                f"{each.dtype} {each.shape}" for each in (candidates, probabilities, frequencies)
-            ),
+            received=", ".join(f"{each.dtype} {each.shape}" for each in arrays),
         )
 
 
@@ -314,11 +321,12 @@ def _sentences(
         if number % stride:
             continue
         source, target = _ids_of(pair)
-        if not len(source) or not len(target):
+        # One alone above the limit would leave no room for any other.
+        if not 0 < source.size * target.size <= _MOST_COOCCURRENCES:
             continue
         kept.append((source, target))
         total += len(source) * len(target)
-        if total > _MOST_COOCCURRENCES and len(kept) > 1:
+        if total > _MOST_COOCCURRENCES:
             kept, stride = kept[::2], 2 * stride
             total = sum(source.size * target.size for source, target in kept)
     if not kept:

@@ -10,7 +10,12 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
-from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
+from keras_addnorm.basics.argument_checks import (
+    require_bool,
+    require_gain,
+    require_share,
+    require_size,
+)
 from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, takes
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers import positions as position_kinds
@@ -439,6 +444,9 @@ class MultiHeadSelfAttention(_PositionedAttention):
             `(B, T, G, K)`.
         """
         require_sequences(self.name, x=x)
+        require_bool(
+            use_causal_mask=use_causal_mask, return_attention_scores=return_attention_scores
+        )
         if (cache is None) != (cache_update_index is None):
             raise ArgumentError(
                 "A cache needs the index that it is written at.",
@@ -460,7 +468,7 @@ class MultiHeadSelfAttention(_PositionedAttention):
         context, weights = self._attend(
             queries,
             store,
-            combine_masks(key_mask, attention_mask, visible),
+            combine_masks(key_mask, attention_mask, visible, distances.shape[-1]),
             distances=distances,
             is_causal=is_causal,
             return_attention_scores=return_attention_scores,
@@ -565,6 +573,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             ValueError: If there is neither a memory nor a cache.
         """
         require_sequences(self.name, x=x, memory=memory)
+        require_bool(return_attention_scores=return_attention_scores)
         if memory is None and cache is None:
             raise ArgumentError(
                 "Cross-attention has nothing to attend to.",
@@ -579,7 +588,11 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         context, weights = self._attend(
             store.group_rows(queries),
             store,
-            combine_masks(memory_padding_mask, attention_mask),
+            combine_masks(
+                memory_padding_mask,
+                attention_mask,
+                num_keys=None if memory is None or cache is not None else memory.shape[1],
+            ),
             return_attention_scores=return_attention_scores,
             training=training,
         )

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_addnorm import norms
@@ -155,6 +156,26 @@ class EmbeddingSide(keras.layers.Layer):
             return table[start_index : start_index + length]
         return ops.arange(length, dtype="int32") + start_index
 
+    def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Look at wide ids before Keras makes int32 of them, as on JAX: others would be left."""
+        if isinstance(inputs, np.ndarray) and inputs.dtype in ("int64", "uint32", "uint64"):
+            self._require_inside(inputs)
+            inputs = inputs.astype("int32")
+        return super().__call__(inputs, *args, **kwargs)
+
+    def _require_inside(self, ids: np.ndarray) -> None:
+        """Raise a `ValueError` if an id has no row."""
+        if not ids.size:
+            return
+        low, high = ids.min(), ids.max()
+        if low < 0 or high >= self.vocabulary_size:
+            raise ArgumentError(
+                "A token id lies outside the vocabulary.",
+                f"0 <= id < {self.vocabulary_size}",
+                "Is this the model's own tokenizer?",
+                received=f"ids from {low} to {high}",
+            )
+
     def _checked_rows(self, token_ids: Tensor, start_index: int | Tensor) -> Tensor:
         """Return rows of the table; of an id without one NaN, as a compiled program cannot raise.
 
@@ -166,15 +187,7 @@ class EmbeddingSide(keras.layers.Layer):
         if values is None:
             is_inside = ops.expand_dims(inside_vocabulary(token_ids, self.vocabulary_size), -1)
             return ops.where(is_inside, self._rows(token_ids), float("nan"))
-        if values.size:
-            low, high = values.min(), values.max()
-            if low < 0 or high >= self.vocabulary_size:
-                raise ArgumentError(
-                    "A token id lies outside the vocabulary.",
-                    f"0 <= id < {self.vocabulary_size}",
-                    "Is this the model's own tokenizer?",
-                    received=f"ids from {low} to {high}",
-                )
+        self._require_inside(values)
         return self._rows(token_ids)
 
     def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol, Self
 
+import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.shapes import size_of
 
 Tensor = Any
@@ -67,6 +70,12 @@ class KeyValues:
     @classmethod
     def of_cache(cls, cache: Tensor) -> KeyValues:
         """Return the keys and values of a cache `(B, 2, S, G, K)`."""
+        if len(cache.shape) != 5:
+            raise ArgumentError(
+                "This is no cache of keys and values.",
+                "one of `empty_cache`, (batch, 2, positions, heads, width)",
+                received=f"shape: {tuple(cache.shape)}",
+            )
         return cls(cache[:, 0], cache[:, 1], cache)
 
     def query_positions(self, num_queries: int | Tensor, index: int | Tensor | None) -> Tensor:
@@ -78,6 +87,14 @@ class KeyValues:
         """Return the new keys and values alone, or the cache with the new ones written into it."""
         if self.cache is None:
             return KeyValues(keys, values)
+        # What lies outside would be written nowhere. Of a tensor, a search has made the index.
+        last = None if keys.shape[1] is None else self.cache.shape[2] - keys.shape[1]
+        if isinstance(index, int | np.integer) and not is_whole(index, 0, last):
+            raise ArgumentError(
+                f"A cache of {self.cache.shape[2]} positions has no place there.",
+                f"0 <= `cache_update_index` <= {last}",
+                cache_update_index=index,
+            )
         return KeyValues.of_cache(_write(self.cache, keys, values, index))
 
     def key_positions(self) -> Tensor:

@@ -12,7 +12,7 @@ from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.basics.tensors import to_tensor
+from keras_addnorm.basics.tensors import as_mask, to_tensor
 
 Tensor = Any
 
@@ -78,6 +78,7 @@ def combine_masks(
     padding_mask: Tensor | None = None,
     attention_mask: Tensor | None = None,
     by_position: Tensor | None = None,
+    num_keys: int | None = None,
 ) -> Tensor | None:
     """Combine the three kinds of mask into one that fits attention logits of `(B, H, T, S)`.
 
@@ -85,21 +86,23 @@ def combine_masks(
         padding_mask: `(B, S)`, True at real keys.
         attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
         by_position: `(T, S)`, from `position_mask`.
+        num_keys: S, if it is known.
 
     Returns:
         Booleans that broadcast to `(B, 1, T, S)`, or `None` if there is no mask at all.
 
     Raises:
-        ValueError: If a mask has the wrong rank.
+        ValueError: If a mask has the wrong rank, holds floats, or is for other keys.
     """
     masks = []
     if padding_mask is not None:
-        _check_rank("padding_mask", padding_mask, {2: "(batch, keys)"})
-        masks.append(ops.cast(padding_mask, "bool")[:, None, None, :])
+        padding_mask = as_mask(padding_mask, "padding_mask")
+        _check_shape("padding_mask", padding_mask, {2: "(batch, keys)"}, num_keys)
+        masks.append(padding_mask[:, None, None, :])
     if attention_mask is not None:
         ranks = {2: "(queries, keys)", 3: "(batch, queries, keys)"}
-        _check_rank("attention_mask", attention_mask, ranks)
-        attention_mask = ops.cast(attention_mask, "bool")
+        attention_mask = as_mask(attention_mask, "attention_mask")
+        _check_shape("attention_mask", attention_mask, ranks, num_keys)
         is_batched = len(attention_mask.shape) == 3
         masks.append(attention_mask[:, None] if is_batched else attention_mask[None, None])
     if by_position is not None:
@@ -196,11 +199,17 @@ def _softmax_with_sink(
     return normalise(ops.concatenate([logits, sink], axis=-1))[..., :-1]
 
 
-def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:
+def _check_shape(name: str, mask: Tensor, shapes: dict[int, str], num_keys: int | None) -> None:
     if len(mask.shape) not in shapes:
         raise ArgumentError(
             f"`{name}` has the wrong number of axes.",
             " or ".join(shapes.values()),
+            received=f"shape: {tuple(mask.shape)}",
+        )
+    if isinstance(num_keys, int) and mask.shape[-1] not in (None, num_keys):
+        raise ArgumentError(
+            f"`{name}` is not for these keys.",
+            f"{num_keys} of them, on the last axis",
             received=f"shape: {tuple(mask.shape)}",
         )
 

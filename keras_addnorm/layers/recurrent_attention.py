@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 from keras import ops
 
 from keras_addnorm.basics.errors import ArgumentError
+from keras_addnorm.basics.tensors import as_mask
 from keras_addnorm.layers.attention import SelfAttentionArguments
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.shapes import ShapeOfInput, no_heads, pack, require_sequences, size_of
@@ -217,6 +218,7 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
         elif padding_mask is not None:
             at = ops.arange(size_of(x, 1), dtype="int32") + cache_update_index
             mask = ops.take(padding_mask, at, axis=1)
+        mask = None if mask is None else as_mask(mask)
         if x.shape[1] == 0:  # No position, no step.
             y, new = state.split_rows(x), state.stored
         else:

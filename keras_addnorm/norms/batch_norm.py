@@ -10,6 +10,7 @@ from keras.src.backend import get_keras_mask  # Keras offers no public way to re
 
 from keras_addnorm.basics.argument_checks import require_share
 from keras_addnorm.basics.arguments import OtherOrder, by_name
+from keras_addnorm.basics.tensors import as_mask
 from keras_addnorm.norms.norm import Norm, Shape, Tensor
 
 
@@ -114,7 +115,7 @@ def _moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     if mask is None:
         weights = ops.ones_like(x[..., :1])
     else:
-        weights = ops.cast(ops.expand_dims(mask, -1), x.dtype)
+        weights = ops.cast(ops.expand_dims(as_mask(mask), -1), x.dtype)
     count = ops.sum(weights)
     divisor = ops.where(count > 0, count, ops.ones_like(count))
     mean = ops.sum(weights * x, axis=axes) / divisor

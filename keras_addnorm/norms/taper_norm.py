@@ -11,7 +11,7 @@ from keras.src.backend import get_keras_mask  # Keras offers no public way to re
 
 from keras_addnorm.basics.argument_checks import is_whole, require_bool
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.basics.tensors import row_means
+from keras_addnorm.basics.tensors import as_mask, row_means
 from keras_addnorm.norms import kernels
 from keras_addnorm.norms.norm import Norm, Shape, Tensor
 
@@ -151,7 +151,7 @@ class TaperNorm(Norm):
         squares = row_means(ops.square(x)) + self.epsilon
         weights = ops.ones_like(squares)
         if mask is not None:
-            weights = ops.cast(ops.expand_dims(mask, -1), x.dtype)
+            weights = ops.cast(ops.expand_dims(as_mask(mask), -1), x.dtype)
         count = ops.sum(weights)
         is_early = ops.logical_and(self.step < self.calibration_steps, count > 0)
         moved = ops.cast(is_early, x.dtype) * (1 - _MOMENTUM)

@@ -25,6 +25,7 @@ _PASSING = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 _NO_ANSWER = _PASSING | {"DEADLINE_EXCEEDED"}
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+_LONGEST_TIMEOUT = 10_000_000  # A socket takes no more than nine digits.
 
 
 class Transport(Protocol):
@@ -81,19 +82,21 @@ class Client:
         retries: int = 3,
     ) -> None:
         is_named = all(isinstance(name, str) and name for name in (target, model))
+        is_named = is_named and encodable_text(model) == model  # It stands in an address.
         if not is_named or not (version is None or is_whole(version, 0, 2**63 - 1)):
             raise ArgumentError(
                 expected="a server, such as 'http://localhost:8501' or 'localhost:8500', the name "
                 "of a model, and the number of a version or None",
                 received=f"{target!r}, {model!r} and {version!r}",
             )
-        if not is_number(timeout, above=0) or not is_whole(retries, 0):
+        if not is_number(timeout, above=0, most=_LONGEST_TIMEOUT) or not is_whole(retries, 0):
             raise ArgumentError(
-                expected="a positive, finite timeout and an int of retries, 0 or more",
+                expected=f"a positive timeout of at most {_LONGEST_TIMEOUT:,} seconds, and an int "
+                "of retries, 0 or more",
                 received=f"{timeout!r} and {retries!r}",
             )
         self._model_normalizes: bool | None = None  # Not known before it matters.
-        self._timeout = timeout
+        self._timeout = float(timeout)
         self._retries = retries
         self._transport = _transport(target, model, version)
 

@@ -68,6 +68,7 @@ class RestTransport:
             parts = urllib.parse.urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
             self._kind(self._host, self._port)  # It looks at the host.
+            self._host.encode("idna")  # So does what resolves it.
             parts.path.encode("ascii")
             # Nothing of these would be sent.
             is_address = self._host and not (parts.query or parts.fragment or "@" in parts.netloc)
@@ -139,7 +140,13 @@ class RestTransport:
         return self._dtypes.get(signature, {})
 
     def _ask(self, method: str, path: str, timeout: float, body: Any = None) -> Any:
-        content = None if body is None else json.dumps(body).encode("ascii")
+        try:
+            content = None if body is None else json.dumps(body).encode("ascii")
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"An input cannot be sent: {error}.",
+                "texts, bytes, booleans, and numbers that JSON has",
+            ) from error
         status, text = self._exchange(method, path, timeout, content)
         if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
             raise ServingError("INTERNAL", f"The answer has more than {MOST_VALUES:,} values.")

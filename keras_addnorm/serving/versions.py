@@ -114,10 +114,10 @@ def find_version(directory: str | os.PathLike[str]) -> Path:
         return directory
     versions = existing_versions(directory)
     if not versions:
+        found = sorted(os.listdir(directory)) if directory.is_dir() else "no such folder"
         raise FileNotFoundError(
             f"There is no exported model in '{directory}'. Expected folders named by a number, "
-            f"such as '{directory / '1'}', as an export has them; found "
-            f"{sorted(os.listdir(directory)) if directory.is_dir() else 'no such folder'}."
+            f"such as '{directory / '1'}', as an export has them; found {found!s:.300}."
         )
     return directory / str(versions[-1])
 

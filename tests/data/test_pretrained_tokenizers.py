@@ -348,3 +348,21 @@ def test_names_of_pieces():
     assert sentencepiece_pieces(model)[:3] == ("<pad>", "</s>", "<unk>")
     with pytest.raises(FileNotFoundError, match="There is no tokenizer at"):
         sentencepiece_pieces("nowhere.model")
+
+
+def test_ids_of_pieces_from_lists_and_files():
+    pieces = ["</s>", "<unk>", "a", "<pad>", "<s>"]
+    ids = PieceIds(pieces)
+    assert ids == PieceIds(tuple(pieces)) and len(ids.filled_up_to(7).pieces) == 7
+    for size in (4, "7", 7.0, None, 10**9):
+        with pytest.raises(ValueError, match="at most 100,010 rows"):
+            ids.filled_up_to(size)
+    for values in (None, [], {}, {**ids.to_dict(), "x": 1}):
+        with pytest.raises(ValueError, match="not the ids of pieces"):
+            PieceIds.from_dict(values)
+    with pytest.raises(ValueError, match="has no piece") as error:
+        ids.id_of("x" * 10**6)
+    assert len(str(error.value)) < 2000
+    for first in ("</s>", None, 5):
+        with pytest.raises(TypeError, match="first as a tuple of names"):
+            PieceIds.around(pieces, first=first)

@@ -226,3 +226,35 @@ def test_pieces_of_two_languages_have_not_any_number_of_names():
     names = dict.fromkeys(names, ["x"] * 1000)
     with pytest.raises(ValueError, match=r"'\{source\}\{target\}' of the text format.*1,000,000"):
         list(pieces_of_languages(["{source}{target}"], names))
+
+
+def test_a_name_of_a_piece_is_not_made_any_number_of_times_as_long():
+    """Of 150 KB, names of 600 MB."""
+    names = {"source": [f"{number:060d}" for number in range(1000)]}
+    with pytest.raises(ValueError, match=r"too many names.*1,000 names of 6\d\d,\d+,\d+ bytes"):
+        next(pieces_of_languages(["{source}" * 10_000], names))
+
+
+@pytest.mark.parametrize("name", [5, "{target}", "{end}", "{"])
+def test_a_language_is_a_name_without_a_placeholder(name):
+    """The other language or the end stood in its place, and nobody was told."""
+    some = TextFormat(source_suffix=("{source}",), target_prefix=("{target}",))
+    with pytest.raises(ValueError, match="names no language"):
+        some.with_languages(source=name, target="x")
+
+
+def test_pieces_of_a_format_may_come_one_by_one():
+    pieces = ("{source}", "x")
+    assert TextFormat(source_prefix=iter(pieces)).source_prefix == pieces
+
+
+@pytest.mark.parametrize("piece", ["{source!r}", "{source:>9}"])
+def test_a_placeholder_that_nothing_fills_in(piece):
+    with pytest.raises(ValueError, match="knows the placeholders"):
+        TextFormat(source_prefix=(piece,))
+
+
+@pytest.mark.parametrize("values", [None, [], {1: 2, "b": 1}])
+def test_what_describes_no_format(values):
+    with pytest.raises(ValueError, match=r"text format"):
+        TextFormat.from_dict(values)

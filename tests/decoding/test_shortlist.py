@@ -1,5 +1,6 @@
 """Searches among the tokens of a shortlist."""
 
+import dataclasses
 import re
 
 import keras
@@ -20,6 +21,7 @@ from keras_addnorm.decoding import (
     Shortlist,
     decode,
     generate,
+    shortlist,
     translate,
 )
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -278,3 +280,26 @@ def test_a_file_whose_numbers_are_no_lexicon_is_refused(tmp_path, name, change):
     np.savez_compressed(path, **{**arrays, name: change(arrays[name])})
     with pytest.raises(ValueError, match="a file with a whole lexicon"):
         Lexicon.load(path)
+
+
+@pytest.mark.parametrize("giant", [0, 1, 20])
+def test_a_sentence_of_any_length_takes_the_place_of_no_other(giant, monkeypatch):
+    """One alone above the limit pushed out all others, which nobody heard of."""
+    monkeypatch.setattr(shortlist, "_MOST_COOCCURRENCES", 100)
+    pairs = [([5, 2], [7, 2])] * 20
+    pairs.insert(giant, (list(range(3, 14)), list(range(3, 14))))
+    lexicon = Lexicon.estimate(pairs, source_vocabulary_size=14, target_vocabulary_size=14)
+    assert {*lexicon.candidates[5]} == {7, 2} and lexicon.frequencies[2] == 1
+    with pytest.raises(ValueError, match="no sentence pairs"):
+        Lexicon.estimate([pairs[giant]], source_vocabulary_size=14, target_vocabulary_size=14)
+
+
+def test_arrays_that_a_search_cannot_compute_with(lexicon):
+    for name in ("probabilities", "frequencies"):
+        large = getattr(lexicon, name).astype("float64") + 1e39
+        with pytest.raises(ValueError, match="finite in float32"):
+            dataclasses.replace(lexicon, **{name: large})
+    with pytest.raises(TypeError, match=r"three of NumPy.*ndarray, list, ndarray"):
+        Lexicon(lexicon.candidates, lexicon.probabilities.tolist(), lexicon.frequencies)
+    with pytest.raises(ValueError, match="source_vocabulary_size"):
+        Lexicon.estimate([([1], [1])], source_vocabulary_size=2**31 - 1, target_vocabulary_size=2)

@@ -106,6 +106,14 @@ def test_a_training_goes_on_where_the_first_two_batches_are_of_one_length(exampl
     assert len(alone) == 1
 
 
+@pytest.mark.parametrize("line", ["[1]", '{"a": "b"}', '{"a": NaN}', "{"])
+def test_candidates_that_are_none_are_named(example, tmp_path, line):
+    file = tmp_path / "candidates.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"candidates\.jsonl' holds something else than"):
+        example.found_translations(None, ["a"], file, None)
+
+
 @pytest.mark.release
 def test_it_runs_and_goes_on_behind_the_candidates_that_are_there(example, tmp_path, capsys):
     runs = example.small_runs(tmp_path)

@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import os
 import re
 
 import keras
 import numpy as np
 import pytest
+
+from keras_addnorm.basics.errors import UserError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,6 +62,22 @@ def test_the_second_claim_end_to_end(example, tmp_path):
         example.main([2], page, records, quick=True)
     assert part.read_text(encoding="utf-8") == text
     assert records.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[1]", "null", '{"measured": {}}', '{"measured": 1, "result": 2}', "[" * 10**5]
+)
+def test_a_line_that_is_no_record_is_named(example, tmp_path, line):
+    from claims import records
+
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"measured": {}, "result": {}}\n' + line + "\n")
+    with pytest.raises(UserError, match=r"Line 2 of '.*records\.jsonl' is no record"):
+        records.Records(path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="is a pipe"):
+        records.Records(pipe)
 
 
 def test_a_page_from_records(example, tmp_path):

@@ -170,8 +170,8 @@ def test_heads_have_to_be_positive(num_heads):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"padding_mask": np.ones((B, T, T))}, "padding_mask has the wrong number of axes"),
-        ({"attention_mask": np.ones(T)}, "attention_mask has the wrong number of axes"),
+        ({"padding_mask": np.ones((B, T, T), bool)}, "padding_mask has the wrong number of axes"),
+        ({"attention_mask": np.ones(T, bool)}, "attention_mask has the wrong number of axes"),
         ({"cache": np.zeros((B, 2, T, H, K))}, "Received: only cache"),
         ({"cache_update_index": 0}, "Received: only cache_update_index"),
     ],

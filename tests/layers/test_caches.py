@@ -18,7 +18,7 @@ from keras_addnorm import schemes
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine
 from keras_addnorm.decoding.engine.beam_cache import BeamCache, is_ancestor
 from keras_addnorm.decoding.engine.tf_ops import matmul_by_row, transpose
-from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
+from keras_addnorm.layers import MultiHeadSelfAttention, PositionalEmbedding, TransformerDecoder
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.optimize_graph import function_definitions
 
@@ -255,3 +255,16 @@ def test_the_memory_of_the_caches(groups, policy, size):
 
 def array_bytes(tensor):
     return keras.ops.convert_to_numpy(tensor).nbytes
+
+
+@pytest.mark.parametrize("index", [-1, 2, 99])
+def test_a_place_outside_of_a_cache_is_refused(index):
+    """What was written there was lost, and attention went on without it."""
+    layer, x = MultiHeadSelfAttention(num_heads=2), random(1, 2, 4)
+    layer(x)
+    cache = layer.empty_cache(1, 3)
+    layer(x, cache=cache, cache_update_index=1)
+    with pytest.raises(ValueError, match=r"cache of 3 positions has no place there\. Expected 0"):
+        layer(x, cache=cache, cache_update_index=index)
+    with pytest.raises(ValueError, match="no cache of keys and values"):
+        layer(x, cache=cache[:, 0], cache_update_index=0)

@@ -4,7 +4,15 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layers_reference import array, random
 
+from keras_addnorm import norms
+from keras_addnorm.layers import (
+    SSRU,
+    AverageAttention,
+    MultiHeadCrossAttention,
+    MultiHeadSelfAttention,
+)
 from keras_addnorm.layers.masks import combine_masks, key_distances, masked_softmax, position_mask
 
 F, T = False, True
@@ -120,8 +128,8 @@ def test_weights_of_16_bits_come_from_logits_of_32(half):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"padding_mask": np.ones((2, 3, 3))}, r"padding_mask.*\(batch, keys\).*\(2, 3, 3\)"),
-        ({"attention_mask": np.ones((3,))}, r"attention_mask.*\(batch, queries, keys\)"),
+        ({"padding_mask": np.ones((2, 3, 3), bool)}, r"padding_mask.*\(batch, keys\).*\(2, 3, 3\)"),
+        ({"attention_mask": np.ones((3,), bool)}, r"attention_mask.*\(batch, queries, keys\)"),
     ],
 )
 def test_a_mask_of_the_wrong_rank_is_named(arguments, message):
@@ -148,3 +156,44 @@ def test_any_shapes_and_masks_give_the_softmax_over_what_may_be_attended_to(data
         e = np.exp(logits[b, h, t, seen])
         expected[b, h, t, seen] = e / e.sum()
     np.testing.assert_allclose(weights, expected, atol=1e-6)
+
+
+ATTENTIONS = {
+    "multi-head": lambda: MultiHeadSelfAttention(num_heads=2),
+    "recurrent": SSRU,
+    "average": lambda: AverageAttention(8),
+    "batch_norm": lambda: norms.get("batch_norm")(),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("mask", [np.array([[0, 0, -1e9]]), np.ones((1, 3), "float16"), "causal"])
+def test_a_mask_of_floats_is_refused(name, mask):
+    """One that is added to logits has 0 where a key is seen: it was taken for its opposite."""
+    layer, x = ATTENTIONS[name](), random(1, 3, 4)
+    with pytest.raises(ValueError, match=r"says where to attend.*mask == 0") as error:
+        layer(x, padding_mask=mask, training=True)
+    assert "Received: float" in str(error.value) or "Received: str" in str(error.value)
+
+
+def test_masks_of_integers_and_lists_are_booleans():
+    layer, x = MultiHeadSelfAttention(num_heads=2), random(1, 3, 4)
+    wanted = array(layer(x, padding_mask=np.array([[True, True, False]])))
+    np.testing.assert_array_equal(layer(x, padding_mask=np.array([[1, 1, 0]])), wanted)
+    hidden = [[True, True, False]] * 3
+    np.testing.assert_allclose(layer(x, attention_mask=hidden), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4)])
+def test_a_mask_for_other_keys_is_refused(shape):
+    x, mask = random(1, 3, 4), np.ones(shape, bool)
+    with pytest.raises(ValueError, match=r"padding_mask is not for these keys\. Expected 3 of"):
+        MultiHeadSelfAttention(num_heads=2)(x, padding_mask=mask)
+    with pytest.raises(ValueError, match=r"padding_mask is not for these keys\. Expected 3 of"):
+        MultiHeadCrossAttention(num_heads=2)(x, x, memory_padding_mask=mask)
+
+
+@pytest.mark.parametrize("name", ["use_causal_mask", "return_attention_scores"])
+def test_a_switch_of_a_call_is_no_string(name):
+    with pytest.raises(ValueError, match=f"{name} is a switch"):
+        MultiHeadSelfAttention(num_heads=2)(random(1, 3, 4), **{name: "False"})

@@ -306,3 +306,13 @@ def test_a_traced_id_without_a_row_is_nan(wrong):
     found = np.asarray(tf.function(embedding, jit_compile=True)(tf.constant(ids)))
     np.testing.assert_allclose(found[:, :2], np.asarray(embedding(ids[:, :2])), rtol=1e-6)
     assert np.isnan(found[0, 2]).all()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
+def test_an_id_that_32_bits_cannot_hold_is_no_other_one(dtype):
+    """On JAX Keras makes int32 of ids, and 2**32 + 4 was 4."""
+    layer = PositionalEmbedding(vocabulary_size=V, hidden_dim=D)
+    large = np.array([[4, 2**31 + 4 if dtype == "uint32" else 2**32 + 4]], dtype)
+    with pytest.raises(ValueError, match=r"outside the vocabulary\. Expected 0 <= id < 11"):
+        layer(large)
+    np.testing.assert_array_equal(layer(np.array([[4]], dtype)), layer(np.array([[4]], "int32")))

@@ -496,11 +496,23 @@ def test_nobody_is_there(pauses, scheme):
         ("http://", {"model": "m"}),
         ("localhost:1", {"model": "m", "timeout": 0}),
         ("localhost:1", {"model": "m", "retries": -1}),
+        ("http://localhost:1", {"model": "m", "timeout": 1e10}),
+        ("http://localhost:1", {"model": "\ud800"}),
+        (f"http://{'a' * 64}:1", {"model": "m"}),
     ],
 )
 def test_arguments_that_make_no_sense(target, options):
-    with pytest.raises(ValueError, match="Expected a"):
+    with pytest.raises(ArgumentError, match="Expected a"):
         Client(target, **options)
+
+
+@pytest.mark.parametrize("value", [object(), {1}, 1j, np.datetime64("2020")])
+def test_an_input_that_json_has_not(value):
+    with Scripted((200, json.dumps(METADATA).encode())) as scripted:
+        # A NumPy number as a timeout, too, which a socket does not take.
+        client = Client(scripted.url, model="m", timeout=np.float32(5), retries=0)
+        with pytest.raises(ArgumentError, match=r"An input cannot be sent: .*not JSON serial"):
+            client.predict(texts=value)
 
 
 def test_an_official_stub_server_is_understood_too():

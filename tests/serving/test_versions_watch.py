@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from small_models import (
     fetch,
     remove_version,
@@ -17,11 +18,13 @@ from small_models import (
     write_version,
     write_warm_up,
 )
+from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Server, Settings, running, served_versions
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
 from keras_addnorm.serving.server.served_versions import Versions
+from keras_addnorm.serving.versions import find_version
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +167,38 @@ def test_warm_up(tmp_path, caplog):
     cold = Versions(Settings(tmp_path, "model", warm_up=False))
     cold.refresh()
     assert cold.current.number == 2
+
+
+def test_a_folder_of_many_files_is_not_repeated(tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number}{'x' * 200}").touch()
+    with pytest.raises(FileNotFoundError, match="no exported model") as error:
+        find_version(tmp_path)
+    assert len(str(error.value)) < 1000
+
+
+def _ask_for(size):
+    log = prediction_log_pb2.PredictionLog()
+    tensor = log.predict_log.request.inputs["texts"]
+    tensor.CopyFrom(tf.make_tensor_proto(["a"]))
+    tensor.tensor_shape.dim[0].size = size
+    return log.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [([_ask_for(10**9)], "at most 1000 bytes"), ([_ask_for(1)] * 1001, "at most 1,000 warm-up")],
+    ids=["one of a billion texts", "more than there may be"],
+)
+def test_a_warm_up_is_bounded_as_requests_are(directory, tmp_path, monkeypatch, records, said):
+    file = tmp_path / "records"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for record in records:
+            writer.write(record)
+    monkeypatch.setattr(tf, "make_ndarray", None)  # It would make the billion.
+    version = LoadedVersion(directory / "1")
+    with pytest.raises(ServingError, match=said):
+        version.warm_up(file, lambda *now: None, 1000)
 
 
 def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):

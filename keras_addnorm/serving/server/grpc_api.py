@@ -25,8 +25,8 @@ from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.health import Health
 from keras_addnorm.serving.server.held_bytes import Holding
 from keras_addnorm.serving.server.limits import LARGE, bytes_of
-from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE, Arrays, Signature
-from keras_addnorm.serving.server.proto_tensors import to_arrays, to_proto
+from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE, Signature
+from keras_addnorm.serving.server.proto_tensors import Arrays, to_arrays, to_proto
 from keras_addnorm.serving.server.service import Service, find_signature, model_spec
 
 # Bytes that a request may have beyond the largest allowed body.

@@ -25,10 +25,10 @@ from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.limits import TooMuchError
 from keras_addnorm.serving.server.loaded_version import (
     DEFAULT_SIGNATURE,
-    Arrays,
     Signature,
     Spec,
 )
+from keras_addnorm.serving.server.proto_tensors import Arrays
 
 _BYTES_SUFFIX = "_bytes"
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.serving.errors import ServingError
-from keras_addnorm.serving.server.loaded_version import Arrays, Signature, Spec
+from keras_addnorm.serving.server.loaded_version import Signature, Spec
+from keras_addnorm.serving.server.proto_tensors import Arrays
 from keras_addnorm.serving.server.settings import Settings
 
 LARGE = 64 * 1024

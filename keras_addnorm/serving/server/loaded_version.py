@@ -25,12 +25,13 @@ from tensorflow_serving.apis import prediction_log_pb2
 from keras_addnorm.basics.argument_checks import to_file
 from keras_addnorm.basics.text import parse_json
 from keras_addnorm.serving.errors import CODES, NOT_FINITE, ServingError
-
-Arrays = dict[str, np.ndarray]
-"""Tensors by name. Strings are arrays of bytes objects."""
+from keras_addnorm.serving.server.proto_tensors import Arrays, to_arrays
 
 DEFAULT_SIGNATURE = "serving_default"
 WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
+
+_MOST_WARM_UP_RECORDS = 1000  # as TensorFlow Serving takes them
+_WARM_UP_BYTES = 1 << 26
 
 _LOCATIONS = ("Graph execution error", "Detected at", "<stack traces", " ", "\t")
 _LONGEST_MS = 2**31 - 1
@@ -173,16 +174,29 @@ class LoadedVersion:
         self.signature_defs = dict(loaded.signature_def)
         self.signatures = self._signatures(timeout)
 
-    def warm_up(self, path: Path, say: Callable[[int, int, str], None]) -> None:
+    def warm_up(
+        self, path: Path, say: Callable[[int, int, str], None], max_bytes: int = _WARM_UP_BYTES
+    ) -> None:
         """Computes a file's requests, so that no user waits.
 
         Args:
             path: The file.
             say: Is told before each request: its number, how many there are, and its signature.
+            max_bytes: What the inputs of a request may take, as of one of a client.
+
+        Raises:
+            ServingError: If a request is none of this version, or there are more than 1,000.
         """
         # No timeout: a warm-up is for what is slow the first time.
         signatures = self._signatures(timeout=None)
-        records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+        found = tf.data.TFRecordDataset(str(path)).take(_MOST_WARM_UP_RECORDS + 1)
+        records = list(found.as_numpy_iterator())
+        if len(records) > _MOST_WARM_UP_RECORDS:
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                f"Expected at most {_MOST_WARM_UP_RECORDS:,} warm-up requests; the version has "
+                "more. Serve it with --no-warm-up.",
+            )
         for number, record in enumerate(records, 1):
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             signature = signatures.get(request.model_spec.signature_name or DEFAULT_SIGNATURE)
@@ -192,7 +206,7 @@ class LoadedVersion:
                     f"A warm-up request asks for {request.model_spec.signature_name!r}, which the "
                     "version does not have.",
                 )
-            inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+            inputs = to_arrays(request.inputs, max_bytes)
             signature.check(inputs)
             say(number, len(records), signature.name)
             signature(inputs)

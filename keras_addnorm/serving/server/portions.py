@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from keras_addnorm.serving.server.limits import row_bytes
-from keras_addnorm.serving.server.loaded_version import Arrays
+from keras_addnorm.serving.server.proto_tensors import Arrays
 
 ROWS = 64
 """The rows of a portion."""

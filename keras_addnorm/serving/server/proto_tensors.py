@@ -11,7 +11,9 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
 from keras_addnorm.serving.errors import MOST_AXES, ServingError
-from keras_addnorm.serving.server.loaded_version import Arrays
+
+Arrays = dict[str, np.ndarray]
+"""Tensors by name. Strings are arrays of bytes objects."""
 
 
 def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> Arrays:

@@ -13,8 +13,9 @@ import numpy as np
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import portions
 from keras_addnorm.serving.server.limits import bytes_of, count_rows
-from keras_addnorm.serving.server.loaded_version import Arrays, Signature
+from keras_addnorm.serving.server.loaded_version import Signature
 from keras_addnorm.serving.server.metrics import Metrics
+from keras_addnorm.serving.server.proto_tensors import Arrays
 from keras_addnorm.serving.server.settings import Settings
 
 MOST_TIMES = 20

@@ -141,7 +141,7 @@ class Versions:
                 "Version %d answers its warm-up requests first; --no-warm-up serves without.",
                 version.number,
             )
-            version.warm_up(path / WARM_UP, _Progress())
+            version.warm_up(path / WARM_UP, _Progress(), settings.max_request_bytes)
         return version
 
     def _refuse(self, version: int, error: Exception) -> None:

@@ -14,8 +14,9 @@ from keras_addnorm.serving.errors import CODES, ServingError
 from keras_addnorm.serving.server.conversions import Conversions
 from keras_addnorm.serving.server.held_bytes import HeldBytes, Holding
 from keras_addnorm.serving.server.limits import LARGE, check_cost
-from keras_addnorm.serving.server.loaded_version import Arrays, LoadedVersion, Signature
+from keras_addnorm.serving.server.loaded_version import LoadedVersion, Signature
 from keras_addnorm.serving.server.metrics import Metrics, Observed
+from keras_addnorm.serving.server.proto_tensors import Arrays
 from keras_addnorm.serving.server.scheduler import Scheduler
 from keras_addnorm.serving.server.served_versions import Versions
 from keras_addnorm.serving.server.settings import Settings
