@@ -49,10 +49,8 @@ def fitting_fonts(labels: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def literal(text: str) -> str:
-    """Writes a text so that a picture has it as it is, control characters escaped.
-
-    Of a long one it has the beginning: each character is drawn, to be seen or not.
-    """
+    """Writes the beginning of a text so that a picture has it as it is, controls escaped."""
+    # Each character is drawn, to be seen or not.
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     # Matplotlib reads a pair of dollar signs as mathematics.
     return printable(text).replace("$", r"\$")

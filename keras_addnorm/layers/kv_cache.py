@@ -14,6 +14,21 @@ from keras_addnorm.layers.shapes import size_of
 Tensor = Any
 
 
+def require_place(index: int | Tensor, count: int | None, size: int | None) -> None:
+    """Raise a `ValueError` if a number is no place for so many positions of a cache or a mask.
+
+    What lies outside would be written, or read, at another place, or nowhere. A tensor is not
+    looked at: a search has made it.
+    """
+    last = None if count is None or size is None else size - count
+    if isinstance(index, int | np.integer) and not is_whole(index, 0, last):
+        raise ArgumentError(
+            "A cache has no such place." if size is None else f"There are {size} positions.",
+            "`cache_update_index` >= 0" if last is None else f"0 <= `cache_update_index` <= {last}",
+            cache_update_index=index,
+        )
+
+
 class KeyValueCache(Protocol):
     """What attention asks of keys and values, whatever their layout.
 
@@ -87,14 +102,7 @@ class KeyValues:
         """Return the new keys and values alone, or the cache with the new ones written into it."""
         if self.cache is None:
             return KeyValues(keys, values)
-        # What lies outside would be written nowhere. Of a tensor, a search has made the index.
-        last = None if keys.shape[1] is None else self.cache.shape[2] - keys.shape[1]
-        if isinstance(index, int | np.integer) and not is_whole(index, 0, last):
-            raise ArgumentError(
-                f"A cache of {self.cache.shape[2]} positions has no place there.",
-                f"0 <= `cache_update_index` <= {last}",
-                cache_update_index=index,
-            )
+        require_place(index, keys.shape[1], self.cache.shape[2])
         return KeyValues.of_cache(_write(self.cache, keys, values, index))
 
     def key_positions(self) -> Tensor:

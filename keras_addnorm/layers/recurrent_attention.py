@@ -11,6 +11,7 @@ from keras import ops
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import as_mask
 from keras_addnorm.layers.attention import SelfAttentionArguments
+from keras_addnorm.layers.kv_cache import require_place
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.shapes import ShapeOfInput, no_heads, pack, require_sequences, size_of
 
@@ -195,8 +196,8 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
             with `cache`, last, the updated cache.
 
         Raises:
-            ValueError: If there is an `attention_mask`, or only one of `cache` and
-                `cache_update_index`.
+            ValueError: If there is an `attention_mask`, only one of `cache` and
+                `cache_update_index`, or a number below 0 or behind the mask as the latter.
         """
         require_sequences(self.name, x=x)
         if (cache is None) != (cache_update_index is None):
@@ -212,13 +213,14 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
                 received="an `attention_mask`",
             )
         state = _as_state(cache)
-        mask = padding_mask
-        if cache is None:
-            mask = explicit_or_implicit(padding_mask, x)
-        elif padding_mask is not None:
-            at = ops.arange(size_of(x, 1), dtype="int32") + cache_update_index
-            mask = ops.take(padding_mask, at, axis=1)
+        mask = explicit_or_implicit(padding_mask, x) if cache is None else padding_mask
         mask = None if mask is None else as_mask(mask)
+        if cache is not None:
+            size = None if mask is None else mask.shape[1]
+            require_place(cache_update_index, x.shape[1], size)
+            if mask is not None:
+                at = ops.arange(size_of(x, 1), dtype="int32") + cache_update_index
+                mask = ops.take(mask, at, axis=1)
         if x.shape[1] == 0:  # No position, no step.
             y, new = state.split_rows(x), state.stored
         else:

@@ -264,7 +264,7 @@ def test_a_place_outside_of_a_cache_is_refused(index):
     layer(x)
     cache = layer.empty_cache(1, 3)
     layer(x, cache=cache, cache_update_index=1)
-    with pytest.raises(ValueError, match=r"cache of 3 positions has no place there\. Expected 0"):
+    with pytest.raises(ValueError, match=r"There are 3 positions\. Expected 0"):
         layer(x, cache=cache, cache_update_index=index)
     with pytest.raises(ValueError, match="no cache of keys and values"):
         layer(x, cache=cache[:, 0], cache_update_index=0)

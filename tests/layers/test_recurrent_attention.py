@@ -279,6 +279,15 @@ SEQ2SEQ = {
     **SIZES,
     "num_heads": 2,
 }
+
+
+def at_index(index, **options):
+    layer = make("ssru")
+    return layer(
+        random(B, 2, D), cache=layer.empty_cache(B, T), cache_update_index=index, **options
+    )
+
+
 REFUSED = {
     "no such kind": (
         lambda: BlockConfig(**SIZES, self_attention="gru"),
@@ -313,6 +322,11 @@ REFUSED = {
     "a cache without its index": (
         lambda: make("ssru")(random(B, T, D), cache=make("ssru").empty_cache(B, T)),
         "A cache needs the index",
+    ),
+    "a place before the first": (lambda: at_index(-1), "cache_update_index >= 0. Received: .*-1"),
+    "a place behind the mask": (
+        lambda: at_index(T - 1, padding_mask=MASK),
+        f"There are {T} positions. Expected 0 <= cache_update_index <= {T - 2}. Received",
     ),
 }
 
