@@ -14,6 +14,7 @@ from keras_addnorm.data.strings import describe, several_names
 
 # Rows that no piece has, besides as many as there are pieces: tables are filled up to round sizes.
 _MOST_GAPS = 100_000
+_MOST_ROWS = 1 << 21
 _SPECIAL = ("pad", "start", "end", "unknown")
 
 
@@ -194,13 +195,12 @@ class PieceIds:
             The ids, with rows behind them that no text has.
 
         Raises:
-            ValueError: If there are more pieces than that, or far fewer.
+            ValueError: If there are more pieces than that, or it is more than two million.
         """
-        most = 2 * len(self.pieces) + _MOST_GAPS
-        if not is_whole(size, len(self.pieces), most):
+        if not is_whole(size, len(self.pieces), max(len(self.pieces), _MOST_ROWS)):
             raise ArgumentError(
                 f"The vocabulary has {len(self.pieces)} pieces.",
-                f"a table with a row for each, and at most {most:,} rows",
+                f"a table with a row for each, and at most {_MOST_ROWS:,}",
                 "Were the files of two models mixed?",
                 value=size,
             )

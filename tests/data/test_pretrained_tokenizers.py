@@ -355,7 +355,7 @@ def test_ids_of_pieces_from_lists_and_files():
     ids = PieceIds(pieces)
     assert ids == PieceIds(tuple(pieces)) and len(ids.filled_up_to(7).pieces) == 7
     for size in (4, "7", 7.0, None, 10**9):
-        with pytest.raises(ValueError, match="at most 100,010 rows"):
+        with pytest.raises(ValueError, match="at most 2,097,152"):
             ids.filled_up_to(size)
     for values in (None, [], {}, {**ids.to_dict(), "x": 1}):
         with pytest.raises(ValueError, match="not the ids of pieces"):

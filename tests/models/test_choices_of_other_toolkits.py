@@ -263,6 +263,8 @@ def test_teacher_forcing_equals_cached_decoding(model):
     config, inputs = model.config, batch(model.config)
     memory, mask = model.encode(inputs["source"])
     whole = array(model(inputs))
+    # Logits of a projection are float32, which processors round differently.
+    atol = 1e-12 if whole.dtype == "float64" else 1e-6
     np.testing.assert_allclose(
         array(model.decode_sequence(inputs["target"], memory, mask)[0]), whole, atol=1e-12
     )
@@ -271,7 +273,7 @@ def test_teacher_forcing_equals_cached_decoding(model):
     for t in range(4):
         logits, cache = model.decode_step(inputs["target"][:, t], cache, t, mask)
         rows = is_real[:, t]
-        np.testing.assert_allclose(array(logits)[rows], whole[rows, t], atol=1e-12)
+        np.testing.assert_allclose(array(logits)[rows], whole[rows, t], atol=atol)
 
 
 def test_the_start_is_looked_at_in_the_maps(bart):
