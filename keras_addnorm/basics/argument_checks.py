@@ -14,6 +14,8 @@ from typing import Any
 
 from keras_addnorm.basics.errors import ArgumentError
 
+LARGEST_WHOLE = 2**53
+"""Of a number from a file: floats hold it, and larger ones may have one hash all together."""
 _SMALLEST_NORMAL = 2.0**-126
 # What opening would wait for, or reading never end at.
 _ENDLESS = {

@@ -241,9 +241,8 @@ class PieceIds:
                 f"a dict of pieces and controls, and of no others than {', '.join(sorted(known))}",
                 value=[*values] if isinstance(values, Mapping) else values,
             )
-        lists = {key: several_names(key, values[key]) for key in ("pieces", "controls")}
         added = AddedToken.of_list(values.get("added", ()))
-        return cls(**{**values, **lists, "added": added})
+        return cls(**{**values, "added": added})
 
 
 def filler(index: int) -> str:

@@ -22,11 +22,7 @@ from keras_addnorm.basics.text import normalized
 from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.long_words import has_long_word, parts_of_text
-from keras_addnorm.data.normalization import (
-    get_rule,
-    training_normalizer,
-    utf8_text,
-)
+from keras_addnorm.data.normalization import get_rule, training_normalizer, utf8_text
 from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.sentencepiece_model import (
     Layout,

@@ -14,12 +14,14 @@ from keras import ops
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.diagnostics.figure_size import require_drawable
 from keras_addnorm.diagnostics.label_fonts import fitting_fonts
 from keras_addnorm.models.checks import check_inputs
 from keras_addnorm.models.seq2seq import require_model
 
 _INK, _DOTS = "#333f4b", 130  # dots an inch
+# Pixels along a side that viewers still open, and of a picture whose labels still can be read in
+# the eighth part of them.
+_LONGEST_SIDE, _MOST_PIXELS = 32_767, 1 << 27
 _FINE = 1 << 24  # pixels; while they are drawn, each takes some forty bytes
 
 
@@ -169,8 +171,7 @@ def plot_attention(
     caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
     size = (1.2 + 0.3 * expected[1]) * len(panels), 1.4 + 0.27 * expected[0]
     width, height = (round(_DOTS * inches) for inches in size)
-    remedy = "Draw fewer heads or layers in one picture, or a part of the sentences."
-    require_drawable("these attention weights", width, height, remedy)
+    _require_drawable(width, height)
     fonts, labels = fitting_fonts([*key_labels, *query_labels])
     key_labels, query_labels = labels[: expected[1]], labels[expected[1] :]
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
@@ -191,6 +192,16 @@ def plot_attention(
         dots = _DOTS * min(1, (_FINE / (width * height)) ** 0.5)
         figure.savefig(temporary, dpi=dots, format="png")
     return to_path(path)
+
+
+def _require_drawable(width: int, height: int) -> None:
+    if max(width, height) > _LONGEST_SIDE or width * height > _MOST_PIXELS:
+        raise ArgumentError(
+            "The picture of these attention weights is too large.",
+            f"at most {_LONGEST_SIDE:,} pixels a side and {_MOST_PIXELS:,} in all",
+            "Draw fewer heads or layers in one picture, or a part of the sentences.",
+            received=f"{width:,} x {height:,} pixels",
+        )
 
 
 def _each(labels: Any) -> Iterable[Any]:

@@ -1,40 +1,16 @@
-"""What can be drawn: not as much as a file says, at any size."""
+"""Which reports can be drawn: not as much as a file says, at any size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from keras_addnorm.basics.errors import ArgumentError
-from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport
+from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport, by_stack
 
-# Pixels along a side that viewers still open, and of a picture whose labels still can be read in
-# the eighth part of them.
-_LONGEST_SIDE, _MOST_PIXELS = 32_767, 1 << 27
 # Of all maps and lines over the sublayers: those of some thousand sublayers.
 _MOST_CELLS = 1_000_000
 # Each is a chart of its own, which takes milliseconds.
 _MOST_STACKS, _MOST_HEADS = 50, 3000
-
-
-def require_drawable(what: str, width: int, height: int, remedy: str) -> None:
-    """Refuse a picture of too many pixels.
-
-    Args:
-        what: What is drawn, for the message.
-        width: Its width in pixels.
-        height: Its height.
-        remedy: What to do, in a sentence.
-
-    Raises:
-        ValueError: If it is too large.
-    """
-    if max(width, height) > _LONGEST_SIDE or width * height > _MOST_PIXELS:
-        raise ArgumentError(
-            f"The picture of {what} is too large.",
-            f"at most {_LONGEST_SIDE:,} pixels a side and {_MOST_PIXELS:,} in all",
-            remedy,
-            received=f"{width:,} x {height:,} pixels",
-        )
 
 
 def require_moderate(report: ReportData) -> None:
@@ -49,9 +25,7 @@ def require_moderate(report: ReportData) -> None:
     Raises:
         ValueError: If they would have too many.
     """
-    stacks: dict[str, list[SublayerReport]] = {}
-    for item in report.sublayers:
-        stacks.setdefault(item.stack, []).append(item)
+    stacks = by_stack(report.sublayers)
     cells = sum(map(_cells, stacks.values()))
     heads = sum(len(found.weights) for found in report.attention_maps)
     for what, count, most in (

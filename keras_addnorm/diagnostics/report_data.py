@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.basics.errors import ArgumentError
@@ -304,3 +305,11 @@ class ReportData:
     def is_healthy(self) -> bool:
         """Whether nothing stands out."""
         return all(verdict.kind == "healthy" for verdict in self.verdicts)
+
+
+def by_stack(sublayers: Iterable[SublayerReport]) -> dict[str, list[SublayerReport]]:
+    """Return the sublayers of each stack, by its name."""
+    stacks: dict[str, list[SublayerReport]] = {}
+    for item in sublayers:
+        stacks.setdefault(item.stack, []).append(item)
+    return stacks

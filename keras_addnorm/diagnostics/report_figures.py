@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure, set_labels
 from keras_addnorm.diagnostics.figure_size import require_moderate
 from keras_addnorm.diagnostics.label_fonts import literal
-from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport
+from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, by_stack
 from keras_addnorm.diagnostics.stream_figures import stream_figures
 
 _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
@@ -28,21 +28,14 @@ def figures(report: ReportData) -> dict[str, Figure]:
         "stream": _lines(report, _STREAM, "root mean square"),
         "gradients": _lines(report, _GRADIENTS, "norm of the gradient"),
         **skips,
-        **stream_figures(_stacks(report)),
+        **stream_figures(by_stack(report.sublayers)),
         "ratios": _ratios(report),
         **{found.name: _attention(found) for found in report.attention_maps},
     }
 
 
-def _stacks(report: ReportData) -> dict[str, list[SublayerReport]]:
-    stacks: dict[str, list[SublayerReport]] = {}
-    for item in report.sublayers:
-        stacks.setdefault(item.stack, []).append(item)
-    return stacks
-
-
 def _lines(report: ReportData, fields: dict[str, str], unit: str) -> Figure:
-    stacks = _stacks(report)
+    stacks = by_stack(report.sublayers)
     figure = new_figure(5.2 * len(stacks), 3.6)
     for number, (stack, items) in enumerate(stacks.items()):
         axes = figure.add_subplot(1, len(stacks), number + 1, title=literal(stack), ylabel=unit)
@@ -54,7 +47,7 @@ def _lines(report: ReportData, fields: dict[str, str], unit: str) -> Figure:
 
 
 def _ratios(report: ReportData) -> Figure:
-    stacks = _stacks(report)
+    stacks = by_stack(report.sublayers)
     rows = max(len({item.layer for item in items}) for items in stacks.values())
     figure = new_figure(4.6 * len(stacks), 1.6 + 0.32 * rows)
     for number, (stack, items) in enumerate(stacks.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
@@ -23,7 +23,13 @@ from keras_addnorm.diagnostics.page_style import (
     scale_of,
     stack_name,
 )
-from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport, Verdict
+from keras_addnorm.diagnostics.report_data import (
+    AttentionMap,
+    ReportData,
+    SublayerReport,
+    Verdict,
+    by_stack,
+)
 from keras_addnorm.diagnostics.residual_log import ResidualRow
 from keras_addnorm.diagnostics.stream_page import stream_section
 from keras_addnorm.diagnostics.stream_table import stream_columns
@@ -71,9 +77,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
     """
     require_moderate(report)
     plotly = _plotly()
-    stacks: dict[str, list[SublayerReport]] = {}
-    for item in report.sublayers:
-        stacks.setdefault(item.stack, []).append(item)
+    stacks = by_stack(report.sublayers)
     charts = {}
     depth = report.effective_depth
     for name, fields, unit in (
@@ -89,11 +93,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
             }
             charts[f"{name}-{number}"] = lines(items, series, unit, scale)
     stream_boxes, stream_charts = stream_section(stacks)
-    places = {id(item): place for place, item in enumerate(report.sublayers)}
-    maps = [
-        _map(number, stack, {places[id(item)]: item for item in items})
-        for number, (stack, items) in enumerate(stacks.items())
-    ]
+    maps = [_map(number, stack, report.sublayers) for number, stack in enumerate(stacks)]
     attention_maps = {found.name: found for found in reversed(report.attention_maps)}
     heads = [item for item in report.sublayers if item.attention is not None]
     data = {
@@ -155,9 +155,13 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _map(number: int, stack: str, sublayers: Mapping[int, SublayerReport]) -> dict[str, Any]:
+def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[str, Any]:
     """Which sublayer stands in which cell of a stack's map of layers and kinds."""
-    cells = {(item.layer or item.name, item.kind): index for index, item in sublayers.items()}
+    cells = {
+        (item.layer or item.name, item.kind): index
+        for index, item in enumerate(sublayers)
+        if item.stack == stack
+    }
     layers = list(dict.fromkeys(layer for layer, _ in cells))
     kinds = list(dict.fromkeys(kind for _, kind in cells))
     return {

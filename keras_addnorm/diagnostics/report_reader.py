@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import LARGEST_WHOLE, is_whole
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.diagnostics.report_data import AttentionMap, AttentionStatistics, ReportData
 
@@ -96,8 +96,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     is_right = {
         str: isinstance(value, str),
         int: is_whole(value),
-        # A whole number may be too large for a float.
-        float: isinstance(value, float) or is_whole(value, -(2**53), 2**53),
+        float: isinstance(value, float) or is_whole(value, -LARGEST_WHOLE, LARGEST_WHOLE),
     }
     if not is_right[kind]:
         words = {str: "a text", int: "a whole number", float: "a number"}

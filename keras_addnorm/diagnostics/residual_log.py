@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import to_file, to_path
+from keras_addnorm.basics.argument_checks import LARGEST_WHOLE, to_file, to_path
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_text
 
@@ -158,13 +158,11 @@ class _Log(Generic[Row]):
 
 def _step(text: str) -> int:
     number = int(text)
-    # Very large numbers can have one hash all together.
-    if abs(number) > _LARGEST_STEP:
-        raise ValueError(f"A step is beyond {_LARGEST_STEP:,}.")
+    if abs(number) > LARGEST_WHOLE:
+        raise ValueError(f"A step is beyond {LARGEST_WHOLE:,}.")
     return number
 
 
-_LARGEST_STEP = 1 << 53
 _TYPES: dict[str, Callable[[str], Any]] = {"int": _step, "str": str, "float": float}
 
 

@@ -27,7 +27,12 @@ from keras_addnorm.layers.attention_config import (
 )
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, get_initializer
-from keras_addnorm.layers.kv_cache import KeyValueCache, KeyValues, as_key_values
+from keras_addnorm.layers.kv_cache import (
+    KeyValueCache,
+    KeyValues,
+    as_key_values,
+    require_cache_and_index,
+)
 from keras_addnorm.layers.masks import (
     combine_masks,
     explicit_or_implicit,
@@ -447,12 +452,7 @@ class MultiHeadSelfAttention(_PositionedAttention):
         require_bool(
             use_causal_mask=use_causal_mask, return_attention_scores=return_attention_scores
         )
-        if (cache is None) != (cache_update_index is None):
-            raise ArgumentError(
-                "A cache needs the index that it is written at.",
-                "both of `cache` and `cache_update_index`, or neither",
-                received=f"only {'cache_update_index' if cache is None else 'cache'}",
-            )
+        require_cache_and_index(cache, cache_update_index)
         # A cache hides later positions, and its padding mask is one of the cache's positions.
         is_causal = use_causal_mask or cache is not None
         key_mask = explicit_or_implicit(padding_mask, x) if cache is None else padding_mask

@@ -14,6 +14,16 @@ from keras_addnorm.layers.shapes import size_of
 Tensor = Any
 
 
+def require_cache_and_index(cache: Any, index: int | Tensor | None) -> None:
+    """Raise a `ValueError` if there is a cache, or an index, alone."""
+    if (cache is None) != (index is None):
+        raise ArgumentError(
+            "A cache needs the index that it is written at.",
+            "both of `cache` and `cache_update_index`, or neither",
+            received=f"only {'cache_update_index' if cache is None else 'cache'}",
+        )
+
+
 def require_place(index: int | Tensor, count: int | None, size: int | None) -> None:
     """Raise a `ValueError` if a number is no place for so many positions of a cache or a mask.
 

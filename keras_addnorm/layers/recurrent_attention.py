@@ -11,7 +11,7 @@ from keras import ops
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.tensors import as_mask
 from keras_addnorm.layers.attention import SelfAttentionArguments
-from keras_addnorm.layers.kv_cache import require_place
+from keras_addnorm.layers.kv_cache import require_cache_and_index, require_place
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.shapes import ShapeOfInput, no_heads, pack, require_sequences, size_of
 
@@ -200,12 +200,7 @@ class RecurrentSelfAttention(ShapeOfInput, abc.ABC):
                 `cache_update_index`, or a number below 0 or behind the mask as the latter.
         """
         require_sequences(self.name, x=x)
-        if (cache is None) != (cache_update_index is None):
-            raise ArgumentError(
-                "A cache needs the index that it is written at.",
-                "both of `cache` and `cache_update_index`, or neither",
-                received=f"only {'cache_update_index' if cache is None else 'cache'}",
-            )
+        require_cache_and_index(cache, cache_update_index)
         if attention_mask is not None:
             raise ArgumentError(
                 f"The layer '{self.name}' has no keys that an `attention_mask` could hide.",

@@ -17,12 +17,7 @@ import numpy as np
 from keras_addnorm.alignment import read_pharaoh
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.errors import ArgumentError, UserError, unknown_name
-from keras_addnorm.basics.integrity import (
-    TRAINING_GROUP,
-    digest_of_values,
-    open_weights,
-    sha256,
-)
+from keras_addnorm.basics.integrity import TRAINING_GROUP, digest_of_values, open_weights, sha256
 from keras_addnorm.basics.printing import text_of
 from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from counted_comparisons import counting
 
 from keras_addnorm.basics.suggestions import did_you_mean, near_names
 from keras_addnorm.data import AddedToken, PieceIds
@@ -23,16 +24,7 @@ def test_the_files_of_a_token_are_named_once(tmp_path):
 
 
 def test_added_tokens_that_stand_twice_are_named():
-    class Text(str):
-        """One that counts how often it is compared."""
-
-        compared = 0
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            Text.compared += 1
-            return str.__eq__(self, other)
-
+    Text = counting(str)
     tokens = [AddedToken(Text(f"t{number}")) for number in (*range(500), 3)]
     with pytest.raises(ValueError, match=r"Received: \['t3'\]"):
         require_added(tokens, [token.text for token in tokens], ())
@@ -77,15 +69,7 @@ def test_few_names_are_compared_letter_by_letter():
 ALIKE = [number * (2**61 - 1) for number in range(1, 400)]
 
 
-class Number(int):
-    """One that counts how often it is compared with others for being the same."""
-
-    compared = 0
-    __hash__ = int.__hash__
-
-    def __eq__(self, other):
-        Number.compared += 1
-        return int.__eq__(self, other)
+Number = counting(int)
 
 
 @pytest.mark.parametrize("sign", [1, -1])

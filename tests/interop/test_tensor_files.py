@@ -15,6 +15,7 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
+from counted_comparisons import counting
 
 from keras_addnorm.interop.families.rows import Row, WeightTable
 from keras_addnorm.interop.tensor_files import (
@@ -568,16 +569,7 @@ def test_other_files_are_named(tmp_path):
 def test_a_table_of_weights_is_not_looked_through_for_each_of_them():
     """With a thousand layers, a file was written in minutes."""
 
-    class Name(str):
-        """One that counts how often it is compared."""
-
-        compared = 0
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            Name.compared += 1
-            return str.__eq__(self, other)
-
+    Name = counting(str)
     table = WeightTable(tuple(Row(("weight",), Name(f"w{number}")) for number in range(300)))
     model = types.SimpleNamespace(weight=np.ones(3))
     for row in table.rows:

@@ -8,9 +8,10 @@ import contextlib
 import sys
 import warnings
 
+from hostile_loading import LONGEST_SENTENCE, WasReadError
+
 SIZE = 200
 MOST, ALWAYS = 2.6, 3000
-LONGEST_SENTENCE = 2100
 
 
 class Text(str):
@@ -56,10 +57,6 @@ class Work:
 
     def __exit__(self, *error):
         sys.setprofile(self._before)
-
-
-class WasReadError(Exception):
-    """All files of a checkpoint were read, and the model would be made."""
 
 
 @contextlib.contextmanager

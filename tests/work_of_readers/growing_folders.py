@@ -12,11 +12,7 @@ import numpy as np
 from growing_values import changes_of_json, changes_of_values
 
 from keras_addnorm.data.sentencepiece_training import ModelProto
-from keras_addnorm.interop import (
-    load_pretrained,
-    make_random_folder,
-    tensor_files,
-)
+from keras_addnorm.interop import load_pretrained, make_random_folder, tensor_files
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import hostile_bytes

@@ -16,13 +16,8 @@ from counted_work import naming, require_linear, work_of, write
 from growing_folders import OTHERS, changes, load, ordinary
 from growing_texts import OF_TEXT, tokenizer
 
-from keras_addnorm.data import (
-    load_tokenizer,
-    tokenizer_files,
-)
-from keras_addnorm.interop import (
-    families,
-)
+from keras_addnorm.data import load_tokenizer, tokenizer_files
+from keras_addnorm.interop import families
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import hostile_folders

@@ -7,23 +7,13 @@ import json
 import h5py
 import numpy as np
 import pytest
-from counted_work import (
-    SIZE,
-    naming,
-    require_linear,
-    write,
-)
+from counted_work import SIZE, naming, require_linear, write
 from growing_texts import OF_TEXT, tokenizer
 from growing_values import changes_in_memory, changes_of_json
 
 from keras_addnorm.basics import integrity
 from keras_addnorm.basics.integrity import Manifest
-from keras_addnorm.data import (
-    TextFormat,
-    TokenizerPair,
-    load_tokenizer,
-    tokenizer_files,
-)
+from keras_addnorm.data import TextFormat, TokenizerPair, load_tokenizer, tokenizer_files
 from keras_addnorm.decoding.shortlist import Lexicon
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.diagnostics.report_data import NormStatistics, SublayerReport, Verdict

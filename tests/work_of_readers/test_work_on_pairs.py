@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 from counted_work import SIZE, Text, naming, require_linear, write
 
-from keras_addnorm.data import (
-    readers,
-)
+from keras_addnorm.data import readers
 from keras_addnorm.data.loading import open_translation
 from keras_addnorm.data.readers import input_file, xml_stream
 from keras_addnorm.data.request import Request

@@ -11,8 +11,6 @@ from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.models import Seq2SeqConfig
 
 Settings = Mapping[str, Any]
-LARGEST_ID = 2**53
-"""Of a token, before it is compared with the size of a vocabulary."""
 
 
 def number_in(settings: Settings, name: str, default: float) -> Any:

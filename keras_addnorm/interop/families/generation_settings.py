@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import LARGEST_WHOLE, is_whole
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import Beam, Greedy, Sample, Search, Shortlist
 from keras_addnorm.decoding.beam import EarlyStopping
@@ -18,7 +18,6 @@ from keras_addnorm.decoding.constraints import (
 )
 from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty, require_scores
 from keras_addnorm.decoding.strategy import MOST_BEAMS, Strategy
-from keras_addnorm.interop.families.fields import LARGEST_ID
 from keras_addnorm.models import Seq2SeqConfig
 
 # When a sentence is done; theirs and ours.
@@ -357,8 +356,8 @@ def _require_types(values: Mapping[str, Any], vocabulary_size: int | None) -> No
 
 
 def _is_list_of_ids(value: Any) -> bool:
-    # Very large numbers can have one hash all together.
-    return isinstance(value, list | tuple) and all(is_whole(each, 0, LARGEST_ID) for each in value)
+    is_list = isinstance(value, list | tuple)
+    return is_list and all(is_whole(each, 0, LARGEST_WHOLE) for each in value)
 
 
 def _not_followed(values: Mapping[str, Any], strategy: Strategy) -> Iterator[str]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from keras_addnorm.basics.argument_checks import has_file
+from keras_addnorm.basics.argument_checks import LARGEST_WHOLE, has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.interop.families.family import Checkpoint, Family
-from keras_addnorm.interop.families.fields import LARGEST_ID, ConfigFile, Settings
+from keras_addnorm.interop.families.fields import ConfigFile, Settings
 from keras_addnorm.interop.families.generation_settings import FIELDS, GenerationSettings
 from keras_addnorm.interop.families.text_files import read_json
 from keras_addnorm.interop.families.tokenizer_settings import class_of
@@ -227,10 +227,9 @@ def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | Non
 
 def _ids(name: str, value: Any) -> list[int]:
     found = value if isinstance(value, list) else [] if value is None else [value]
-    # Very large numbers can have one hash all together.
-    if wrong := [each for each in found if type(each) is not int or abs(each) > LARGEST_ID]:
+    if wrong := [each for each in found if type(each) is not int or abs(each) > LARGEST_WHOLE]:
         raise ArgumentError(
-            f"A special id is a whole number of at most {LARGEST_ID}.",
+            f"A special id is a whole number of at most {LARGEST_WHOLE}.",
             received=f"{name} = {wrong[0]!r:.200}",
         )
     return found

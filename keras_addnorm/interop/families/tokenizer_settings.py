@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import has_file
+from keras_addnorm.basics.argument_checks import LARGEST_WHOLE, has_file
 from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.text import read_json
 from keras_addnorm.data import AddedToken, PieceIds
 from keras_addnorm.data.piece_ids import filler, is_filler
-from keras_addnorm.interop.families.fields import LARGEST_ID, names
+from keras_addnorm.interop.families.fields import names
 from keras_addnorm.interop.families.tokenizer_kinds import CONTROLS, KINDS
 
 CONFIG, MAP, ADDED, WHOLE = (
@@ -367,12 +367,11 @@ class TokenizerSettings:
         if file == CONFIG and isinstance(index, str) and re.fullmatch("[0-9]{1,18}", index):
             index = int(index)
         text = values.get("content") if isinstance(values, Mapping) else None
-        # Very large numbers can have one hash all together.
-        is_id = type(index) is int and 0 <= index <= LARGEST_ID
+        is_id = type(index) is int and 0 <= index <= LARGEST_WHOLE
         if not is_id or not isinstance(text, str) or not text:
             self._problems.append(
                 f"{file}: an added token is {values!r:.60} with the id {index!r:.30}; expected an "
-                f"object with its name as content, and a whole number from 0 to {LARGEST_ID}"
+                f"object with its name as content, and a whole number from 0 to {LARGEST_WHOLE}"
             )
             return ""
         entry = self._note_flags(file, text, values)
