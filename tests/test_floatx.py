@@ -102,14 +102,13 @@ def test_f8_a_model_of_that_type_searches_scores_and_fits(name, floatx):
 
 ON_BACKENDS = [
     ("jax", "bfloat16"),
-    *(
-        pytest.param(*row, marks=pytest.mark.release)
-        for row in (("jax", "float64"), ("tensorflow", "bfloat16"), ("torch", "bfloat16"))
-    ),
+    ("jax", "float64"),
+    ("tensorflow", "bfloat16"),
+    ("torch", "bfloat16"),
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("backend", "name"), ON_BACKENDS)
 def test_whole_numbers_stay_whole_on_every_backend(backend, name):
     """Keras on JAX makes floats of whole numbers without a type under bfloat16."""

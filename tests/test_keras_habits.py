@@ -321,16 +321,17 @@ def test_habit(name, what, tmp_path):
     HABITS[what](SHARED[name], tmp_path)
 
 
-# What depends on the layers and not on how Keras trains.
-OF_LAYERS = ("save_and_load", "mixed_float16", "jit_compile", "export")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "what"),
     [
         *(("Seq2SeqTransformer", what) for what in WHOLE_HABITS),
-        *(("all layers", what) for what in OF_LAYERS),
+        # What depends on the layers and not on how Keras trains.
+        ("all layers", "export"),
+        *(
+            pytest.param("all layers", what, marks=pytest.mark.release)
+            for what in ("save_and_load", "mixed_float16", "jit_compile")
+        ),
     ],
 )
 def test_whole_habit(name, what, tmp_path):

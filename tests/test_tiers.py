@@ -92,9 +92,10 @@ def test_fast_cases_are_spread_over_the_axes_of_a_product():
     assert {index % 6 for index in found} == set(range(6))
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("number", range(5))
-def test_the_other_cases_are_slow(request, number):
-    is_slow = request.node.get_closest_marker("slow") is not None
+def test_twice_as_many_cases_are_slow_and_the_rest_is_for_releases(request, number):
+    names = {mark.name for mark in request.node.iter_markers()}
+    tier = {0: set(), 2: {"slow"}, 4: {"slow"}}.get(number, {"release"})
     # Fewer are here if the command line names them one by one.
-    assert is_slow == (number not in (0, 2)) or request.session.testscollected < 5
+    assert names & {"slow", "release"} == tier or request.session.testscollected < 5

@@ -1,11 +1,11 @@
 """From text to training to translations where TensorFlow is not installed."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from new_process import environment_of
 
 pytestmark = pytest.mark.slow
 
@@ -188,7 +188,7 @@ print("done on", keras.backend.backend())
 def printed(script, backend, *arguments):
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env={**os.environ, "KERAS_BACKEND": backend},
+        env=environment_of(backend),
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
@@ -203,12 +203,12 @@ def test_training_and_decoding_need_no_tensorflow(backend):
     assert printed(SCRIPT, backend).split()[-1:] == [backend]
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.release)])
 def test_a_training_that_was_stopped_goes_on_without_tensorflow(backend, tmp_path):
     assert printed(GOES_ON, backend, tmp_path).split()[-1:] == [backend]
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.release), "torch"])
 def test_the_command_trains_and_goes_on_without_tensorflow(backend, tmp_path):
     """To the bit, inside of an epoch and inside of a number of updates."""
     assert printed(COMMAND, backend, tmp_path).split()[-1:] == [backend]

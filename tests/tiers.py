@@ -1,9 +1,13 @@
-"""`@pytest.mark.fast_cases(count)`: so many cases of a test are in the default tier."""
+"""`@pytest.mark.fast_cases(count)`: so many cases of a test are in the default tier.
+
+Twice as many are slow, and the rest of a long table is for releases.
+"""
 
 import itertools
 
 import pytest
 
+SLOW_FOR_EACH_FAST = 2
 _GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -13,12 +17,15 @@ def spread(num_cases, count):
 
 
 def mark_slow_cases(items):
-    """Marks the other cases of tests with `fast_cases` as slow."""
+    """Marks the other cases of tests with `fast_cases` as slow, or for releases."""
     marked = [item for item in items if item.get_closest_marker("fast_cases")]
     for _, group in itertools.groupby(marked, key=lambda item: item.nodeid.partition("[")[0]):
         cases = list(group)
         (count,) = cases[0].get_closest_marker("fast_cases").args
-        fast = {cases[index] for index in spread(len(cases), count)}
-        for case in cases:
-            if case not in fast:
+        numbers = (count, count * (1 + SLOW_FOR_EACH_FAST))
+        fast, fast_or_slow = (set(spread(len(cases), number)) for number in numbers)
+        for index, case in enumerate(cases):
+            if index not in fast_or_slow:
+                case.add_marker(pytest.mark.release)
+            elif index not in fast:
                 case.add_marker(pytest.mark.slow)

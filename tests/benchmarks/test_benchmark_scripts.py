@@ -214,7 +214,7 @@ def test_growth_and_gpu_run_without_tensorflow(tmp_path):
     assert (tmp_path / "growth.png").read_bytes()[1:4] == b"PNG"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_startup_runs_and_nothing_imports_tensorflow(tmp_path):
     script = str(ROOT / "benchmarks" / "startup.py")
     said = run_on("jax", script, "--smoke", "--keep-programs", str(tmp_path))
@@ -254,7 +254,7 @@ def test_a_second_start_of_a_large_corpus_maps_the_ids_of_the_first(tmp_path):
     assert 13 * 3000 < len(np.load(ids)) < 130 * 3000
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--json", str(path))
@@ -308,7 +308,7 @@ def test_caches_are_timed_whole_and_growing(tmp_path):
     assert re.search(r"\| miniature 1 × beam 4 (\| [\d.]+ ){4}\|", said)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_training_step_runs_and_writes_its_figures(tmp_path):
     script, path = ROOT / "benchmarks" / "training_step.py", tmp_path / "figures.json"
     contenders = ("keras-addnorm", "torch")

@@ -79,7 +79,7 @@ def test_a_reader_is_judged_by_what_it_says(bit_flips, monkeypatch):
     assert judged(RuntimeError("tokenizer.model")) == "raw error"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_flipped_bit_of_an_import_is_named():
     done = run(ROOT / "benchmarks" / "bit_flips.py", "--of", "import", "--bits", "3")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import keras
 import pytest
+import tensorflow as tf
 
 from keras_addnorm import cli, norms, schemes
 from keras_addnorm.data import TokenizerPair, make_training_dataset, readers
-from keras_addnorm.decoding import constraints, strategies
+from keras_addnorm.decoding import constraints, generate, score, strategies
+from keras_addnorm.decoding.engine import engine_for
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
 from keras_addnorm.runs.distillation.settings import DistillationConfig
@@ -56,6 +58,15 @@ NOT_ALONE = {
 }
 
 
+# What runs long, and shows again what tests of these files show.
+FOR_RELEASES = {
+    "docs/how_to/layers_in_my_model.md-0": "test_keras_habits.py",
+    "docs/how_to/your_own_data.md-0": "data/test_pipeline.py",
+    "docs/training.md-3": "models/test_lora.py",
+    "docs/training.md-4": "models/test_quantize.py",
+}
+
+
 def commands(page):
     """The arguments of each `keras-addnorm` in a page's blocks of shell."""
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S):
@@ -91,7 +102,8 @@ def test_the_pages_have_code():
     pages = [param.id.rpartition("-")[0] for param in BLOCKS]
     assert pages.count("README.md") == 2
     assert len(pages) > 25
-    assert set(NOT_ALONE) < {param.id for param in BLOCKS}
+    assert NOT_ALONE.keys() | FOR_RELEASES.keys() < {param.id for param in BLOCKS}
+    assert all((ROOT / "tests" / file).exists() for file in FOR_RELEASES.values())
 
 
 @pytest.mark.parametrize("code", BLOCKS)
@@ -157,8 +169,32 @@ def test_the_commands_are_understood(arguments):
         RunConfig.from_dict(settings)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("code", [block for block in BLOCKS if block.id not in NOT_ALONE])
+@pytest.fixture
+def without_xla(monkeypatch):
+    """Most of the seconds of a page's few updates are XLA's; other tests compile the same calls."""
+    for search in (generate, score):
+        monkeypatch.setitem(search.__globals__, "engine_for", lambda _=True: engine_for(False))
+    function = tf.function
+
+    def plain(*arguments, jit_compile=None, **options):
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(tf, "function", plain)
+
+
+@pytest.mark.usefixtures("without_xla")
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(
+            *block.values,
+            id=block.id,
+            marks=pytest.mark.release if block.id in FOR_RELEASES else pytest.mark.slow,
+        )
+        for block in BLOCKS
+        if block.id not in NOT_ALONE
+    ],
+)
 def test_a_block_runs(code, tmp_path, monkeypatch, capsys, at_hand):
     """As a reader runs it: in a folder of their own, with nothing but what its first line says."""
     monkeypatch.chdir(tmp_path)

@@ -13,8 +13,17 @@ attacked_arguments = importlib.import_module("attacked_arguments")
 sys.path.pop(0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", sorted(COMMANDS))
+# Most of their flags are those of `train`.
+LIKE_TRAIN = ("data", "distill")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=pytest.mark.release if name in LIKE_TRAIN else pytest.mark.slow)
+        for name in sorted(COMMANDS)
+    ],
+)
 def test_wrong_values_of_flags_are_refused_in_words(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # And back.
     for number, action in enumerate(attacked_arguments.flags_of(command)):

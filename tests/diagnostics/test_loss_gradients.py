@@ -1,14 +1,12 @@
 """Gradients at the stream and at the weights, against finite differences in float64."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 from filled_models import LABELS, SUBLAYERS, array, batch, tiny_model
+from new_process import run_on
 
 from keras_addnorm.diagnostics import loss_gradients, observe
 from keras_addnorm.layers.sublayers import named_add_norms
@@ -136,14 +134,7 @@ def test_the_same_on_every_backend(tmp_path):
     found = {}
     for backend in ("tensorflow", "jax", "torch"):
         path = tmp_path / f"{backend}.npz"
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, HERE.parent, path],
-            env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(HERE.parents[1])},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{backend}: {done.stderr[-3000:]}"
+        run_on(backend, "-c", SCRIPT, HERE.parent, path)
         found[backend] = dict(np.load(path))
     expected = found.pop("tensorflow")
     for backend, arrays in found.items():

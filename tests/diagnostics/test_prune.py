@@ -55,7 +55,7 @@ def zeroed(model, names):
     return copy
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_outputs_are_those_of_a_model_whose_branches_are_zero(scheme):
     model = tiny_model(scheme=scheme)

@@ -105,7 +105,7 @@ def test_the_log_holds_what_numpy_finds_in_the_same_batch(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "jit_compile"),
-    [("float32", False), ("mixed_float16", True)],
+    [("float32", False), pytest.param("mixed_float16", True, marks=pytest.mark.release)],
 )
 def test_training_does_not_notice_it(dtype, jit_compile, tmp_path):
     """Weights, optimiser and dropout's random numbers: the same to the last bit."""

@@ -1,7 +1,6 @@
 """JAX on eight simulated devices: the same numbers as on one, each device with its share."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from new_process import environment_of
 
 from keras_addnorm import distribution
 
@@ -23,8 +23,7 @@ def found():
         capture_output=True,
         text=True,
         env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
+            **environment_of("jax"),
             "JAX_PLATFORMS": "cpu",
             "PYTHONPATH": str(PROGRAM.parents[2]),
             "JAX_NUM_CPU_DEVICES": "8",

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_teacher_has_a_student(load_example, tmp_path, capsys):
     with load_example("distill") as module:
         found = module.main(tmp_path, smoke=True)

@@ -196,7 +196,7 @@ def test_numbers_are_different_and_come_back_from_their_ids(load_example):
         assert ((ids == module.END).sum(1) == 1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_fine_tuning_learns_the_second_domain(run_smoke):
     module, results, text = run_smoke("fine_tune")
     names = ["travel", "then shopping", "then shopping, travel", "the same, with LoRA"]
@@ -221,7 +221,7 @@ def test_the_domains_share_no_sentence(load_example):
         assert len({pair for split in splits for pair in split}) == 70
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_loaded_model_goes_on_as_if_nothing_were(run_smoke):
     _, losses, text = run_smoke("load_and_go_on")
     assert len(losses["at once"]) == 2
@@ -248,7 +248,7 @@ def test_plain_and_residual_networks_differ_by_the_sum_alone(run_smoke):
     assert left[0] < 1e-6 < left[1]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_frozen_gains_stay_one_and_zero(run_smoke):
     module, losses, _ = run_smoke("gamma_and_beta")
     assert losses.keys() == {(s, learns) for s in ("post_ln", "pre_ln") for learns in (True, False)}

@@ -308,7 +308,7 @@ def test_the_share_that_all_rows_have_in_common():
     assert common_share(np.array([[3.0, 1.0], [-3.0, 1.0]])) == pytest.approx(1 / 10)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_another_seed_has_other_weights_and_sentences(bench):
     from claims import lab
 
@@ -323,7 +323,7 @@ def test_another_seed_has_other_weights_and_sentences(bench):
     assert sorted(map(tuple, first)) == sorted(map(tuple, last))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("claim", [9, 10, 11, 12, 13, 14])
 def test_the_later_claims_run(example, tmp_path, claim):
     page = example.main([claim], tmp_path / "why.md", tmp_path / "records.jsonl", quick=True)

@@ -256,7 +256,7 @@ def trained(joint):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("num_beams", [pytest.param(1, marks=pytest.mark.release), 4])
 def test_same_tokens_on_500_sentences(num_beams, trained, joint, tmp_path):
     directory = export_ctranslate2(trained, joint, tmp_path / "model")
     check(trained, joint, directory, SOURCES, num_beams)

@@ -502,7 +502,7 @@ def served(folder):
     assert process.returncode == 0, rest
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_saved_model_of_a_student_has_the_shortlist_inside(with_shortlist):
     folder, _, _ = with_shortlist
     run = load_run(folder.parent / "run")

@@ -192,9 +192,16 @@ def made(tmp_path_factory, tokenizers):
 
 
 FIRST, *OTHERS = CASES
+# What they compute is near to what other cases compute.
+AGAIN = ("gpas around hybrid_norm, seed_norm", "a memory of depth", "average attention")
 
 
-@pytest.fixture(params=[FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
+def in_its_tier(case):
+    mark = pytest.mark.release if case in AGAIN else pytest.mark.slow
+    return pytest.param(case, marks=mark)
+
+
+@pytest.fixture(params=[FIRST, *map(in_its_tier, OTHERS)])
 def case(request):
     return request.param
 

@@ -108,7 +108,7 @@ def step(embedding, decoder, tokens, cache, t):
     )
 
 
-@pytest.mark.fast_cases(6)
+@pytest.mark.fast_cases(10)
 @pytest.mark.parametrize(("scheme", "kind", "attention"), PAIRWISE, ids=str)
 def test_cached_equals_uncached(scheme, kind, attention):
     embedding, decoder = make(scheme, kind, attention)

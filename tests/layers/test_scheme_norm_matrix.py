@@ -97,7 +97,7 @@ def test_no_scheme_is_left_out():
     assert {*reference.SCHEMES} | same == one_stream
 
 
-@pytest.mark.fast_cases(16)
+@pytest.mark.fast_cases(30)
 @pytest.mark.parametrize(("scheme", "norm"), PRODUCT)
 def test_the_model_equals_the_formula(scheme, norm):
     model = random_model(scheme, norm)
@@ -116,7 +116,7 @@ def test_the_model_equals_the_formula(scheme, norm):
     np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.fast_cases(6)
+@pytest.mark.fast_cases(11)
 @pytest.mark.parametrize(("scheme", "norm"), TRAINED)
 def test_gradients_are_central_differences(scheme, norm):
     """Along one direction in all weights at once; `test_gradients` takes them one by one."""
@@ -148,7 +148,7 @@ def test_gradients_are_central_differences(scheme, norm):
     np.testing.assert_allclose(slope, difference, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.fast_cases(6)
+@pytest.mark.fast_cases(11)
 @pytest.mark.parametrize(("scheme", "norm"), TRAINED)
 def test_cached_decoding_equals_the_full_pass(scheme, norm):
     model = random_model(scheme, norm)
@@ -176,8 +176,13 @@ def test_weights_come_back_into_a_model_of_the_same_config(scheme, norm, tmp_pat
     np.testing.assert_array_equal(other(INPUTS), model(INPUTS))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "norm"), STEPPED)
+@pytest.mark.parametrize(
+    ("scheme", "norm"),
+    [
+        pytest.param(*row, marks=pytest.mark.release if index % 3 else pytest.mark.slow)
+        for index, row in enumerate(STEPPED)
+    ],
+)
 def test_a_step_under_xla_changes_every_weight(scheme, norm):
     """Of one layer: a whole model takes five seconds to compile."""
     is_for_encoders = norm == "batch_norm"

@@ -54,7 +54,7 @@ CASES = [
 ]
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(8)
 @pytest.mark.parametrize(("scheme", "options"), CASES)
 def test_outputs_stay_and_the_gains_go(scheme, options):
     model = tiny_model(scheme=scheme, **options)

@@ -106,7 +106,7 @@ def shapes_in_file(name, directory):
     return dict(sorted(shapes.items()))
 
 
-@pytest.mark.fast_cases(8)
+@pytest.mark.fast_cases(18)
 @pytest.mark.parametrize("name", NAMES)
 def test_weight_paths_are_those_of_the_golden_file(name, tmp_path):
     assert shapes_in_file(name, tmp_path) == json.loads((GOLDEN / f"{name}.json").read_text())

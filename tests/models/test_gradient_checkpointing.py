@@ -15,7 +15,7 @@ def assert_same(kept, again):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.release), True])
 def test_the_same_training_on_tensorflow(jit_compile):
     kept = program.run(jit_compile)
     assert len(set(kept["losses"])) == 3

@@ -202,8 +202,17 @@ def test_a_check_that_says_something_else_is_found(build):
     assert build.unsolved(nbformat.v4.new_notebook(cells=cells)) == [right, open_still, ""]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+# The others train as these do; a translation has the code of its original.
+OFTEN = ("01_translate_with_fit", "03_add_and_norm_from_scratch")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in OFTEN else pytest.mark.release)
+        for name in NAMES
+    ],
+)
 def test_a_notebook_runs_and_its_solutions_are_right(name, tmp_path):
     """One run for both: each check comes twice, in front of the solution and behind it."""
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}

@@ -72,7 +72,7 @@ def test_what_was_written_is_read(original):
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(100), pytest.param(range(100, 10_000), marks=pytest.mark.slow)]
+    "seeds", [range(100), pytest.param(range(100, 10_000), marks=pytest.mark.release)]
 )
 def test_changed_token_ids_are_mapped_or_refused(original, tmp_path, seeds):
     names = sorted(path.name for path in original.iterdir())

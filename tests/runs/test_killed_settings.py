@@ -18,12 +18,18 @@ HERE = Path(__file__).parent
 pytestmark = pytest.mark.slow
 
 
+# What a layer saves otherwise than it holds.
+SLOW = ("lora", "eight-bits")
+
+
 @pytest.fixture(scope="module")
-def trained(corpus, tmp_path_factory):
-    """The folder of all runs, and how their processes ended."""
+def trained(request, corpus, tmp_path_factory):
+    """The folder of the runs that are tested here, and how their processes ended."""
     folder = tmp_path_factory.mktemp("runs")
+    tests = (item for item in request.session.items if item.path == request.path)
+    names = [item.callspec.params["name"] for item in tests]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", HERE / "killed_settings.py", corpus, folder],
+        [sys.executable, "-W", "ignore", HERE / "killed_settings.py", corpus, folder, *names],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
@@ -32,7 +38,10 @@ def trained(corpus, tmp_path_factory):
     return folder, json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in SLOW else pytest.param(name, marks=pytest.mark.release) for name in SETTINGS],
+)
 def test_a_killed_training_ends_with_the_bits_of_one_that_was_not(name, trained):
     folder, ends = trained
     assert ends["base"] == 0

@@ -127,7 +127,7 @@ def test_a_joint_vocabulary_has_one_table(run):
     assert run.model.config.source_vocabulary_size == 43
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_stopping_changes_nothing(corpus, run, tmp_path):
     """One epoch, then a second command for the second: the weights are those of one go."""
     directory = RunDirectory(tmp_path / "stopped")
@@ -400,7 +400,7 @@ def test_a_shortlist_comes_from_the_training_pairs_and_stays(run, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_export_has_the_runs_shortlist(run, tmp_path):
     listed = _with_shortlist(run, tmp_path / "run", 20)
     translator = load_translator(export(listed, tmp_path / "model"))
@@ -461,7 +461,7 @@ def test_the_export_translates_as_the_run_does(run, tmp_path):
         export(run, tmp_path / "model", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_benchmark_of_shortlists_compares_translations(run, tmp_path, capsys, monkeypatch):
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(folder)
@@ -528,7 +528,7 @@ def test_the_benchmark_of_students_compares_them_with_their_teacher(
     assert "|tok:char|" in said
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_benchmark_of_stopping_rules_says_which_lose(run, tmp_path, capsys, monkeypatch):
     """It compares the scores of the compiled searches with those of its own, in plain NumPy."""
     folder = Path(__file__).parents[2] / "benchmarks"
@@ -548,7 +548,7 @@ def test_the_benchmark_of_stopping_rules_says_which_lose(run, tmp_path, capsys, 
     assert rows[0]["time, N = 1"] == 1.0 and rows[2]["time, N = 2"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_benchmark_of_translation_compares_with_ctranslate2(run, tmp_path, capsys, monkeypatch):
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(folder)

@@ -18,7 +18,11 @@ from keras_addnorm.serving import load_translator
 pytestmark = pytest.mark.slow
 
 # One stream; a memory of depth, with a query at the end of each stack; several streams.
-KINDS = ["keel", "attention_residuals", "mhc_lite"]
+KINDS = [
+    pytest.param("keel", marks=pytest.mark.release),
+    pytest.param("attention_residuals", marks=pytest.mark.release),
+    "mhc_lite",
+]
 TEXTS = ["red green blue", "", "big"]
 
 

@@ -14,7 +14,8 @@ from weight_files import tensors
 
 from keras_addnorm.runs import RunDirectory
 
-pytestmark = pytest.mark.slow
+# `tests/distribution` trains on eight devices of one process.
+pytestmark = pytest.mark.release
 
 PROGRAM = Path(__file__).with_name("devices_training.py")
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "big": "groß", "small": "klein"}
@@ -170,7 +171,6 @@ def test_processes_that_share_nothing_are_refused(jax_runs):
         assert "2 processes were started, and nothing says what they share" in process["refused"]
 
 
-@pytest.mark.release
 def test_mirrored_devices_train_as_one(mirrored):
     """Weights, moments and moving average after ten updates, two replicas of different tokens."""
     folder, found = mirrored
@@ -186,7 +186,6 @@ def test_mirrored_devices_train_as_one(mirrored):
             assert other[column] == pytest.approx(row[column], rel=1e-5), column
 
 
-@pytest.mark.release
 def test_what_tensorflow_cannot_share_is_refused(mirrored):
     assert "Set KERAS_BACKEND=jax" in mirrored[1]["model"]
     assert "Keras cannot accumulate gradients" in mirrored[1]["accumulation"]

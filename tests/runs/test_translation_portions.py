@@ -221,7 +221,7 @@ def test_two_processes_that_were_killed_say_what_one_says(run, tmp_path):
     assert len(set(found)) > 100
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_shards_of_an_evaluation_score_what_one_command_scores(run, tmp_path):
     split = tmp_path / "dev.tsv"
     write_text(split, "".join(f"{line}\t{line[::-1]}\n" for line in lines(600)))

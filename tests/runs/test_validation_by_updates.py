@@ -146,7 +146,7 @@ def test_the_updates_of_an_epoch_are_an_epoch_to_the_bit(corpus, tmp_path):
         assert one["val_loss"] == other["val_loss"] and one["loss"] == other["loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_killed_training_goes_on_inside_of_its_updates_to_the_bit(corpus, tmp_path, monkeypatch):
     """Killed in the third stretch of three updates, behind the end of the first pass of eight."""
     options = {"validate_every": 3, "max_updates": 12, "checkpoint_batches": 1, "keep_last": 4}

@@ -180,7 +180,7 @@ def test_all_under_xla_and_in_a_saved_model(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.release), "torch"])
 def test_numbers_and_gradients_are_those_of_tensorflow(backend, tmp_path):
     path = tmp_path / "found.npz"
     run_on(backend, "-W", "ignore", HERE / "streams_on_backend.py", path)

@@ -171,7 +171,9 @@ def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ssru", "average_attention"])
+@pytest.mark.parametrize(
+    "kind", ["ssru", pytest.param("average_attention", marks=pytest.mark.release)]
+)
 def test_a_decoder_with_a_state_of_fixed_size(kind, texts, tmp_path):
     """With XLA and without: beams whose states are reordered."""
     tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
@@ -205,9 +207,10 @@ TAPERED = {"name": "taper_norm", "calibration_steps": 1, "taper_steps": 1}
             "scheme": {"name": "pro_res", "of": "deep_delta", "warmup_steps": 3},
             "norm": {"encoder": TAPERED, "decoder": "bhyt"},
         },
-        {"scheme": "siamese_norm"},
-        {"scheme": "krom_hc"},
-        {"scheme": "dlcl"},
+        *(
+            pytest.param({"scheme": name}, marks=pytest.mark.release)
+            for name in ("siamese_norm", "krom_hc", "dlcl")
+        ),
     ],
     ids=str,
 )

@@ -86,7 +86,11 @@ def warm_up_requests(path, signatures):
         yield name, texts, request(signatures, name, **texts)
 
 
-@pytest.mark.parametrize("disable_xla", [False, True], ids=["as it is", "as stock TF Serving"])
+@pytest.mark.parametrize(
+    "disable_xla",
+    [pytest.param(False, marks=pytest.mark.release), True],
+    ids=["as it is", "as stock TF Serving"],
+)
 def test_the_c_api_answers_as_python_does(toy, signatures, texts, disable_xla):
     sources = [*texts[:7], *HOSTILE]
     expected = translate(toy.model, toy.tokenizers, sources, **toy.options, jit_compile=False)

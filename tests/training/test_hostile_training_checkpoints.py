@@ -138,7 +138,9 @@ def changed_inside(original, path, chance):
             write_weights_digest(file)
 
 
-@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.release)]
+)
 def test_changed_checkpoints_are_loaded_or_refused(model, original, tmp_path, seeds):
     for seed in seeds:
         chance = random.Random(seed)

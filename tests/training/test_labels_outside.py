@@ -123,7 +123,7 @@ for kind in ("plain", "r_drop"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.release)])
 def test_other_backends(backend, request):
     folders = (request.path.parent, request.path.parents[1])
     run_on(backend, "-W", "ignore", "-c", SCRIPT, folders=folders)
