@@ -1,6 +1,7 @@
-"""`@pytest.mark.fast_cases(count)`: so many cases of a test are in the default tier.
+"""Which tier each case of a test is in.
 
-Twice as many are slow, and the rest of a long table is for releases.
+`@pytest.mark.fast_cases(count)` leaves so many cases in the default tier. Twice as many are slow,
+and the rest of a long table is for releases. `for_releases` says which by name.
 """
 
 import itertools
@@ -14,6 +15,17 @@ _GOLDEN = (5**0.5 - 1) / 2
 def spread(num_cases, count):
     """Returns `count` of the indices, without a period that axes of a product could share."""
     return sorted(sorted(range(num_cases), key=lambda index: index * _GOLDEN % 1)[:count])
+
+
+def for_releases(cases, but):
+    """Returns the cases for `parametrize`; those that are not among `but` are for releases."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if case in but else pytest.mark.release,
+        )
+        for case in cases
+    ]
 
 
 def mark_slow_cases(items):

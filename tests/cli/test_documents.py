@@ -61,7 +61,7 @@ NOT_ALONE = {
 # What runs long, and shows again what tests of these files show.
 FOR_RELEASES = {
     "docs/how_to/layers_in_my_model.md-0": "test_keras_habits.py",
-    "docs/how_to/your_own_data.md-0": "data/test_pipeline.py",
+    "docs/how_to/your_own_data.md-0": "cli/test_data_command.py",
     "docs/training.md-3": "models/test_lora.py",
     "docs/training.md-4": "models/test_quantize.py",
 }
@@ -169,9 +169,16 @@ def test_the_commands_are_understood(arguments):
         RunConfig.from_dict(settings)
 
 
-@pytest.fixture
-def without_xla(monkeypatch):
+@pytest.fixture(
+    params=[
+        pytest.param(True, marks=pytest.mark.release, id="as it stands"),
+        pytest.param(False, marks=pytest.mark.slow, id="without XLA"),
+    ]
+)
+def xla(request, monkeypatch):
     """Most of the seconds of a page's few updates are XLA's; other tests compile the same calls."""
+    if request.param:
+        return
     for search in (generate, score):
         monkeypatch.setitem(search.__globals__, "engine_for", lambda _=True: engine_for(False))
     function = tf.function
@@ -182,14 +189,14 @@ def without_xla(monkeypatch):
     monkeypatch.setattr(tf, "function", plain)
 
 
-@pytest.mark.usefixtures("without_xla")
+@pytest.mark.usefixtures("xla")
 @pytest.mark.parametrize(
     "code",
     [
         pytest.param(
             *block.values,
             id=block.id,
-            marks=pytest.mark.release if block.id in FOR_RELEASES else pytest.mark.slow,
+            marks=pytest.mark.release if block.id in FOR_RELEASES else (),
         )
         for block in BLOCKS
         if block.id not in NOT_ALONE

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import for_releases
 
 from keras_addnorm.runs.commands import COMMANDS
 
@@ -17,12 +18,9 @@ sys.path.pop(0)
 LIKE_TRAIN = ("data", "distill")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(name, marks=pytest.mark.release if name in LIKE_TRAIN else pytest.mark.slow)
-        for name in sorted(COMMANDS)
-    ],
+    "command", for_releases(sorted(COMMANDS), but=COMMANDS.keys() - LIKE_TRAIN)
 )
 def test_wrong_values_of_flags_are_refused_in_words(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # And back.

@@ -14,6 +14,7 @@ import layers_reference as reference
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiers import for_releases
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.layers import (
@@ -176,13 +177,8 @@ def test_weights_come_back_into_a_model_of_the_same_config(scheme, norm, tmp_pat
     np.testing.assert_array_equal(other(INPUTS), model(INPUTS))
 
 
-@pytest.mark.parametrize(
-    ("scheme", "norm"),
-    [
-        pytest.param(*row, marks=pytest.mark.release if index % 3 else pytest.mark.slow)
-        for index, row in enumerate(STEPPED)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "norm"), for_releases(STEPPED, but=STEPPED[::3]))
 def test_a_step_under_xla_changes_every_weight(scheme, norm):
     """Of one layer: a whole model takes five seconds to compile."""
     is_for_encoders = norm == "batch_norm"

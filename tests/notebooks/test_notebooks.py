@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+from tiers import for_releases
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 ORIGINALS = sorted(path.stem for path in (NOTEBOOKS / "src").glob("*.py"))
@@ -206,13 +207,8 @@ def test_a_check_that_says_something_else_is_found(build):
 OFTEN = ("01_translate_with_fit", "03_add_and_norm_from_scratch")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in OFTEN else pytest.mark.release)
-        for name in NAMES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", for_releases(NAMES, but=OFTEN))
 def test_a_notebook_runs_and_its_solutions_are_right(name, tmp_path):
     """One run for both: each check comes twice, in front of the solution and behind it."""
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}

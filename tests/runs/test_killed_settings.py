@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from killed_settings import SETTINGS
+from tiers import for_releases
 from weight_files import tensors
 
 from keras_addnorm.runs import RunDirectory
@@ -38,10 +39,7 @@ def trained(request, corpus, tmp_path_factory):
     return folder, json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in SLOW else pytest.param(name, marks=pytest.mark.release) for name in SETTINGS],
-)
+@pytest.mark.parametrize("name", for_releases(SETTINGS, but=SLOW))
 def test_a_killed_training_ends_with_the_bits_of_one_that_was_not(name, trained):
     folder, ends = trained
     assert ends["base"] == 0

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from exported import LENGTHS
+from tiers import for_releases
 
 from keras_addnorm.decoding import (
     Beam,
@@ -60,15 +61,7 @@ def test_the_card_has_each_field(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        if name in ("strategy", "constraints", "shortlist")
-        else pytest.param(name, marks=pytest.mark.release)
-        for name in VALUES
-    ],
-)
+@pytest.mark.parametrize("name", for_releases(VALUES, but=("strategy", "constraints", "shortlist")))
 def test_an_export_does_what_the_search_does(toy, tmp_path, name):
     search = Search(**{name: VALUES[name]})
     path = export_saved_model(
